@@ -112,7 +112,7 @@ def test_patches_equal_transformers():
 
 
 def test_further_questions_about_an_image_compute_only_new_tokens(llm):
-    """A recurrent state is kept after a prompt, and where a prompt leaves the beginning of another."""
+    """A recurrent state is kept after a prompt and after each image in it."""
     llm.reset_prefix_cache()
     turn = {"role": "user", "content": [image(1, 24, 40), text("what?")]}
     first = llm.generate([turn], max_new_tokens=4)
@@ -124,8 +124,8 @@ def test_further_questions_about_an_image_compute_only_new_tokens(llm):
         answer = llm.generate(messages, max_new_tokens=4)
         answer.result()
         reused.append(answer.usage.reused_tokens)
-    before = first.usage.prompt_tokens - len("at?") - 1 - len("\nAssistant:")
-    assert before > 15 and reused == [first.usage.prompt_tokens, 0, before]
+    image_end = first.usage.prompt_tokens - len("/what?/\nAssistant:")  # with a token before the text and one after it
+    assert image_end > 15 and reused == [first.usage.prompt_tokens, image_end, image_end]
 
 
 def test_requests_with_and_without_images_have_the_tokens_of_each_alone(llm):

@@ -120,6 +120,7 @@ def test_image_of_every_api_is_the_prompt_of_python(ask, expected, path):
     size = 3 * SIDE * SIDE
     assert [each.offset for each in tiles] == [number * size for number in range(TILES)]
     assert {(each.rows, each.shape) for each in tiles} == {(ROWS, (3, SIDE, SIDE))}
+    assert [each.ends_image for each in tiles] == [False] * (TILES - 1) + [True]
     assert prompt_length(stream.prompt) == len(expected) + TILES * (ROWS - 1)
     assert not Path(tiles[0].path).exists()  # the request has ended
 

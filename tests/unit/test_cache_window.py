@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.support.harness.fake_runner import FakeLLM, ForgetfulRunner, alone
-from webpte.llm.engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow, Slot
+from webpte.llm.engine.embeddings import EncoderInput
+from webpte.llm.engine.kv_slots import LAST_TOKEN_ONLY, MIN_SAVED_TOKENS, CacheWindow, Slot
 
 WINDOW = 6
 RING = CacheWindow(WINDOW, WINDOW + 16)
@@ -181,6 +184,42 @@ def test_checkpoint_of_a_shared_prefix_is_computed_once_for_prompts_at_once():
     answers = list(llm.generate_many([{"tokens": prompt} for prompt in prompts], max_new_tokens=2))
     assert [answer.tokens for answer in answers] == [alone(prompt, 2, 200) for prompt in prompts]
     assert computed(llm) == len(TEXT) + 4 * (TURN + 1)
+
+
+def picture(*rows, **kind):
+    return EncoderInput(hashlib.sha256(bytes(rows)).digest()[:16], len(rows), lambda: rows, **kind)
+
+
+def seeing(**options):
+    llm = kept(LAST_TOKEN_ONLY, **options)
+    llm.runner.embedding_blocks, llm.runner.embedding_rows = 8, TURN
+    return llm
+
+
+@pytest.mark.parametrize("before", [0, 1, MIN_SAVED_TOKENS - TURN + 30])
+def test_checkpoint_of_an_image_serves_another_first_question(before):
+    llm, shown = seeing(), picture(*range(TURN))
+    texts = [[*TEXT[:before], *range(TURN), *question] for question in ([5, 6, 7], [8, 9])]
+    for prompt, expected in zip(texts, (before + TURN + 3, 2), strict=True):
+        segments = [*TEXT[:before], shown, *prompt[before + TURN :]]
+        computed(llm)
+        answer = llm.generate(tokens=segments, max_new_tokens=1)
+        answer.result()
+        assert answer.tokens == alone(prompt, 1, 200)
+        assert computed(llm) == expected
+
+
+def test_checkpoints_of_images_are_as_far_apart_as_others_and_tiles_have_none():
+    llm = seeing(num_checkpoints=8)
+    tile = picture(*range(TURN), ends_image=False)
+    near = picture(*range(MIN_SAVED_TOKENS - 2))
+    llm.generate(
+        tokens=[tile, 1, picture(*TEXT[:TURN]), 2, near, 3, picture(*TEXT[-TURN:]), 4], max_new_tokens=1
+    ).result()
+    (slot,) = (slot for slot in llm.engine.kv_slots._slots if slot.tokens)
+    first = 2 * TURN + 1
+    assert [*slot.checkpoints] == [first, first + 1 + MIN_SAVED_TOKENS - 2 + 1 + TURN]
+    assert slot.next_stop is None
 
 
 @pytest.mark.parametrize("turns", [20])

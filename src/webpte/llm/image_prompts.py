@@ -154,16 +154,23 @@ class ImagePrompts:
         if isinstance(source.value, PreparedImage):
             return source.value
         tiles = self.processor(open_image(source.value, source.argument))
+        last = len(tiles.pixels) - 1
         inputs = [
-            self.input(pixels, content_digest(pixels), self.processor.rows(pixels, self.encoder.max_rows))
-            for pixels in tiles.pixels
+            self.input(
+                pixels,
+                content_digest(pixels),
+                self.processor.rows(pixels, self.encoder.max_rows),
+                ends_image=number == last,
+            )
+            for number, pixels in enumerate(tiles.pixels)
         ]
         return PreparedImage(self.processor.text(tiles), inputs)
 
-    def input(self, pixels: Array, digest: bytes, rows: int) -> EncoderInput:
-        """Return the encoder's input for a tile."""
+    def input(self, pixels: Array, digest: bytes, rows: int, *, ends_image: bool) -> EncoderInput:
+        """Return the encoder's input for a tile. `ends_image` is true for the last one of an image."""
         arguments = functools.partial(self.processor.arguments, pixels)
-        return EncoderInput(digest, rows, arguments, columns=self.processor.columns(pixels))
+        columns = self.processor.columns(pixels)
+        return EncoderInput(digest, rows, arguments, columns=columns, ends_image=ends_image)
 
     def expanded(self, text: str, images: Sequence[PreparedImage]) -> str:
         """Return a rendered chat with the text of each image in the place of its token."""

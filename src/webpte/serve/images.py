@@ -115,7 +115,7 @@ def _prepared(image: StoredImage) -> PreparedImage:
     inputs = [
         StoredInput(
             bytes.fromhex(tile["digest"]), tile["rows"], _read_by_the_worker,
-            image["path"], tile["offset"], tuple(tile["shape"]),
+            image["path"], tile["offset"], tuple(tile["shape"]), ends_image=tile is image["tiles"][-1],
         )
         for tile in image["tiles"]
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def template_content(parts: Iterable[str | PreparedImage]) -> TemplateContent:
 def prompt_items(segments: Iterable[Segment]) -> tuple[PromptItem, ...]:
     """Return a prompt as messages to the worker contain it."""
     return tuple(
-        StoredTile(each.digest.hex(), each.rows, each.path, each.offset, each.shape)
+        StoredTile(each.digest.hex(), each.rows, each.path, each.offset, each.shape, each.ends_image)
         if isinstance(each, StoredInput)
         else each
         for each in segments

@@ -122,6 +122,7 @@ class StoredTile:
     path: str  # of a file with the pixels of an image's tiles, as bytes
     offset: Count  # of this tile
     shape: tuple[Count, ...]
+    ends_image: bool  # no further tile of the image follows
 
 
 PromptItem = Count | StoredTile

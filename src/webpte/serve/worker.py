@@ -227,7 +227,7 @@ class LanguageModelWorker:
         if images is None:
             raise InputError(f"{self._file.name} reads no images", code="no_images")
         pixels = open_file(tile.path)[tile.offset :][: math.prod(tile.shape)].reshape(tile.shape)
-        return images.input(pixels, bytes.fromhex(tile.digest), tile.rows)
+        return images.input(pixels, bytes.fromhex(tile.digest), tile.rows, ends_image=tile.ends_image)
 
     def cancel(self, id: int) -> None:
         with self._lock:

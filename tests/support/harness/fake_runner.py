@@ -81,8 +81,11 @@ class FakeRunner:
         self.passes.append(list(rows))
         for token, slot, position, *_ in rows:
             assert -self.embedding_blocks * self.embedding_rows <= token < VOCABULARY
-            self.cache[slot, position] = token if token >= 0 else self.embeddings[-1 - token]
+            self.cache[slot, position] = self._content(token)
         return [self._chosen(rows[pick.row], pick.params) for pick in picks]
+
+    def _content(self, token: int) -> int:
+        return token if token >= 0 else self.embeddings[-1 - token]
 
     def start_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> FakeSteps:
         assert [pick.row for pick in picks] == list(range(len(rows)))
@@ -231,7 +234,7 @@ class ForgetfulRunner(FakeRunner):
 
     def _advance(self, slot: int, rows: Sequence[BatchToken]) -> None:
         first, held = rows[0].position, self.cache_window.held
-        text = [*self.cache[slot, :first].tolist(), *(row.token for row in rows)]
+        text = [*self.cache[slot, :first].tolist(), *(self._content(row.token) for row in rows)]
         state = self._states.setdefault(slot, {})
         if first == 0:
             state.clear()

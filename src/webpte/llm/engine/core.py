@@ -300,7 +300,7 @@ class EngineCore:
             if finite or not chosen:
                 slot.tokens += [*tokens[: len(tokens) - num_drafts], *(token.token for token in finite[:-1])]
             self.kv_slots.touch(slot)
-            if len(slot.tokens) in (slot.branch, request.num_prompt_tokens):
+            if len(slot.tokens) in (slot.branch, *slot.image_ends, request.num_prompt_tokens):
                 self.kv_slots.save(slot)
             request.sequence.note_prefilled(request, len(slot.tokens))
             if request.has_output:

@@ -26,6 +26,7 @@ class EncoderInput:
     arguments: Callable[[], tuple[Any, ...]]  # of the encoder, computed when it runs
     # Of the grid that the rows are, row by row; 0: positions have one axis.
     columns: int = field(default=0, kw_only=True)
+    ends_image: bool = field(default=True, kw_only=True)  # no further part of the image follows
 
     @property
     def ids(self) -> list[int]:
@@ -62,6 +63,13 @@ def _content(number: int) -> int:
 
 def _row(number: int) -> int:
     return number & ((1 << _ROW_BITS) - 1)
+
+
+def image_ends(ids: Sequence[int], inputs: EncoderInputs) -> list[int]:
+    """Return the numbers of a prompt's ids up to the last row of each image."""
+    numbered = ((position, number) for position, number in enumerate(ids, 1) if not is_token(number))
+    rows = ((position, inputs[_content(number)], _row(number)) for position, number in numbered)
+    return [position for position, each, row in rows if each.ends_image and row == each.rows - 1]
 
 
 Offsets = tuple[int, int, int]  # added to a position to get those along three axes: time, row, column

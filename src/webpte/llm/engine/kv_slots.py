@@ -79,6 +79,7 @@ class Slot:
         self._first_kept = 0  # the first position that the cache still holds
         self.checkpoints: dict[int, int] = {}  # where copies of the state are, by the number of tokens before them
         self.branch: int | None = None  # the tokens that another prompt shared, which further ones may share too
+        self.image_ends: Sequence[int] = ()  # the tokens up to each image of the prompt, which others may share too
         self.latest: int | None = None  # the checkpoint that the next one of `save_before` replaces
         self.last_used = 0
         self._owner: weakref.ref[SlotOwner] | None = None
@@ -100,6 +101,13 @@ class Slot:
             return False
         self.branch = min(count, self.branch) if self.branch is not None and self.branch > done else count
         return True
+
+    @property
+    def next_stop(self) -> int | None:
+        """Return after how many tokens a step of the prompt ends, because the state there is saved."""
+        done = len(self.tokens)
+        stops = (self.branch, *self.image_ends)
+        return min((stop for stop in stops if stop is not None and stop > done), default=None)
 
     def keeps(self, count: int) -> bool:
         """Return whether a sequence can go back to where it is after `count` more tokens."""
@@ -212,11 +220,16 @@ class KvSlots:
         return slot, count
 
     def allocate(
-        self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool], adapter: int = 0
+        self,
+        owner: SlotOwner,
+        tokens: Sequence[int],
+        is_idle: Callable[[SlotOwner], bool],
+        adapter: int = 0,
+        image_ends: Iterable[int] = (),
     ) -> int | None:
         """Give `owner` a slot with as many of `tokens` as any slot caches. Return how many, or None without a slot.
 
-        Tokens that were computed with another adapter are other tokens.
+        Tokens that were computed with another adapter are other tokens. The state is saved at `image_ends`.
 
         Only a sequence for which `is_idle` is true can lose its slot.
         """
@@ -230,6 +243,7 @@ class KvSlots:
             self.evictions += slot.owner is not None
             slot.give_to(owner)
         slot.branch = self._branch(tokens, count, adapter)
+        slot.image_ends = self._spaced(image_ends, count)
         if source is not slot:
             slot.clear()
             self._backend.copy(source.number, slot.number, count, source.checkpoint_at(count))
@@ -267,6 +281,14 @@ class KvSlots:
             return None
         shared = max(_common_prefix(slot, tokens, adapter) for slot in self._slots)
         return shared if shared >= count + MIN_SAVED_TOKENS else None
+
+    def _spaced(self, ends: Iterable[int], count: int) -> list[int]:
+        """Return those of the ends after `count` tokens at which a state can be saved, as far apart as checkpoints."""
+        spaced: list[int] = []
+        for end in ends if self._backend.num_checkpoints else ():
+            if end >= (spaced[-1] if spaced else count) + MIN_SAVED_TOKENS:
+                spaced.append(end)
+        return spaced
 
     def save(self, slot: Slot) -> None:
         """Copy the state of a slot, so that a sequence can continue from here after others have changed it.

@@ -17,7 +17,7 @@ from ...fusion.llm_rewrites import MAX_LOGIT_ADJUSTMENTS
 from ...progress import CancelToken
 from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
 from ..settings import SamplingParams
-from .embeddings import AxisOffsets, EncoderInputs, is_token
+from .embeddings import AxisOffsets, EncoderInputs, image_ends, is_token
 from .kv_slots import Slot, common_prefix
 from .output import (
     Admitted,
@@ -131,6 +131,7 @@ class Request:
         self.num_prompt_tokens = len(self.tokens)
         grids = any(each.columns for each in self.encoder_inputs.values())
         self.axis_offsets = AxisOffsets(self.tokens, self.encoder_inputs) if grids else None
+        self.image_ends = image_ends(self.tokens, self.encoder_inputs) if self.encoder_inputs else []
         self.sink = sink if sink is not None else OutputQueue()
         self.arrival = 0  # number in the order of arrival
         self.status = RequestStatus.WAITING

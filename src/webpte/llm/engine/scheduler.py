@@ -188,7 +188,7 @@ class Scheduler:
                 continue
             try:
                 num_cached = self._kv_slots.allocate(
-                    request.sequence, request.reusable_tokens, self._is_idle, request.adapter
+                    request.sequence, request.reusable_tokens, self._is_idle, request.adapter, request.image_ends
                 )
             except DeviceLost:
                 raise
@@ -307,8 +307,8 @@ class Scheduler:
     def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledTokens | None:
         uncached = request.tokens[len(slot.tokens) :]
         chunk = uncached[: budget.tokens]
-        if slot.branch is not None and slot.branch > len(slot.tokens):
-            chunk = chunk[: slot.branch - len(slot.tokens)]  # the state there is saved
+        if slot.next_stop is not None:
+            chunk = chunk[: slot.next_stop - len(slot.tokens)]
         try:
             chunk = chunk[: self._embeddings.encode(chunk, request.encoder_inputs)]
         except DeviceLost:

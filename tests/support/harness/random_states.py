@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.families.measuring import TOLERANCE, measured
+from tests.families.measuring import TOLERANCE
 from tests.support.harness.devices import destroy_device
 from tests.support.models.families import VOCABULARY, first
 from webpte.builder import build_program
@@ -207,12 +207,13 @@ def run_operations(model: RealModel, seeds: Iterable[int], losses: float = 0.0) 
 def run_family(family: str, seeds: range) -> Counter[str]:
     """Build a program of a family, and run operations on it."""
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint, path = measured(first(family)).folder / "checkpoint", Path(folder) / "model.pte"
-        build_program(checkpoint, path, max_context=CONTEXT, max_tokens=MAX_TOKENS, quantize=None)
+        path = Path(folder) / "model.pte"
+        reference = first(family).save(Path(folder))
+        build_program(Path(folder), path, max_context=CONTEXT, max_tokens=MAX_TOKENS, quantize=None)
         with LLM.load(path, max_sequences=3, recover=True) as llm:
             llm.engine.background = False  # the same operations give the same steps
             llm.stop_tokens = frozenset()
-            counts = run_operations(RealModel(llm, first(family).make()), seeds, LOSSES)
+            counts = run_operations(RealModel(llm, reference), seeds, LOSSES)
             stats = llm.stats
             return counts + Counter(steps=stats.steps, evictions=stats.evictions, preemptions=stats.preemptions)
 

@@ -46,15 +46,15 @@ def steps_ahead(parts: Sequence[ScheduledTokens], unread: int, max_drafts: int) 
     """Return how many steps may follow `unread` steps of the same requests before the host reads those.
 
     There are none if the host has to know a token of any request first: for the mask of a constraint, for penalties, at
-    the end of the answer, the cache or the thought; if its text suggests drafts; or if the cache could not go back
-    before tokens that were computed too much.
+    the end of the answer, the cache or the thought; or if its text suggests drafts. Whether the state could go back
+    before tokens that were computed too much is another question: see `KvSlots.can_drop`.
     """
     limits = []
     for part in parts:
         request = part.request
         if not isinstance(request, SamplingRequest) or len(part.tokens) != 1 or not part.sampling:
             return 0
-        if unread and (part.slot.window is not None or request.has_drafts(len(parts), max_drafts)):
+        if unread and request.has_drafts(len(parts), max_drafts):
             return 0
         limits.append(request.max_unread_tokens - unread)
     return max(0, min(limits, default=0))
@@ -149,13 +149,13 @@ class BatchExecutor:
         limit = steps_ahead(parts, 0, 0)
         if limit <= 1:
             return None
-        can_follow = all(part.slot.window is None for part in parts)
-        count = min(self._usual_steps(parts), -(-limit // 2) if can_follow else limit)
+        usual = self._usual_steps(parts)
+        can_follow = all(self._kv_slots.can_drop(part.slot, 2 * usual) for part in parts)
+        count = min(usual, -(-limit // 2) if can_follow else limit)
         if count == 1 and not can_follow:
             return None
-        for part in parts:
-            if count > 1:  # tokens that follow a stop are dropped
-                self._kv_slots.save_before(part.slot, count)
+        for part in parts:  # tokens that follow a stop are dropped
+            self._kv_slots.save_before(part.slot, 2 * count if can_follow else count)
             part.slot.before_write(count)
         tokens, samples = self._inputs(parts)
         started = self._clock()
@@ -169,8 +169,12 @@ class BatchExecutor:
             return None
         spare = min(self._runner.max_samples, self._runner.max_batch_tokens) - num_rows
         count = min(self._usual_steps(flight.parts), steps_ahead(flight.parts, flight.count, spare))
+        if not count or not all(part.slot.can_lose(flight.count + count) for part in flight.parts):
+            return None
+        for part in flight.parts:
+            part.slot.before_write(flight.count + count)
         started = self._clock()
-        steps = flight.steps.follow(count) if count else None
+        steps = flight.steps.follow(count)
         return None if steps is None else DecodeFlight(flight.rows, flight.parts, steps, count, started)
 
     def land(self, flight: DecodeFlight) -> tuple[Sampled, float]:

@@ -114,6 +114,11 @@ class Slot:
         done = len(self.tokens)
         return self.window is None or self.window.can_continue(done, self.window.first_kept(done + count))
 
+    def can_lose(self, count: int) -> bool:
+        """Return whether few tokens are computed again if up to `count` more tokens are dropped."""
+        near = max(self.checkpoints, default=0) + 2 * MIN_SAVED_TOKENS
+        return self.keeps(count) or len(self.tokens) + count <= near
+
     def checkpoint_at(self, count: int) -> int | None:
         """Return the checkpoint to continue from after `count` usable tokens; None if the state is still there."""
         return None if self.continues_at(count) else self.checkpoints.get(count)
@@ -328,10 +333,11 @@ class KvSlots:
 
     def can_draft(self, slot: Slot) -> bool:
         """Return whether rejected drafts cost few tokens: a step with drafts has a checkpoint near."""
-        near = len(slot.tokens) < max(slot.checkpoints, default=0) + 2 * MIN_SAVED_TOKENS
-        return (
-            slot.keeps(MAX_DRAFTS) or near or slot.latest in slot.checkpoints or self._unused_checkpoint() is not None
-        )
+        return slot.can_lose(1) or self.can_drop(slot, MAX_DRAFTS)
+
+    def can_drop(self, slot: Slot, count: int) -> bool:
+        """Return whether `save_before` leaves a slot that can lose `count` tokens, and takes no copy from another."""
+        return slot.can_lose(count) or slot.latest in slot.checkpoints or self._unused_checkpoint() is not None
 
     def grow_to_max(self) -> None:
         """Make all slots now, or as many as memory allows."""

@@ -35,9 +35,12 @@ RESULTS = Path(__file__).with_name("results.json")
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 PROGRAMS = ("llama256", "smollm2-135m")
 CONFIGURATIONS = ("", "gpu", "gpu,no-subgroups", "gpu,few-registers")
-WORKGROUPS = {"prefill": 2, "decode": 8}  # to trace: neighbors, which run at the same time
+# To trace: neighbors, which run at the same time. In decode as many as share a segment: 2 columns of f16 scales each.
+WORKGROUPS = {"prefill": 2, "decode": 16}
 SCALES = "scales"  # how the variables of a kernel with the scales of quantized weights begin
-TABLES = ("norm", "cosine", "sine")  # constants that are not matrices: all workgroups read them
+NORMS = "norm"  # the variable with the weights of the norm that a product includes
+TABLES = (NORMS, "cosine", "sine")  # constants that are not matrices: all workgroups read them
+COLUMNS = ("requested", "codes", "scales", "x", "norms", "others", "stores", "caches")  # of the table, from Summary
 
 
 class Access(NamedTuple):
@@ -83,12 +86,16 @@ def _access(label: str, kind: str, figures: Figures, repeats: float) -> Access:
 
 
 class Summary(NamedTuple):
-    """The figures of one program on one configuration."""
+    """The figures of one program on one configuration. Shares are those of segments by an instruction."""
 
     requested: float  # of quantized weights and their scales in decode
     codes: float  # use of segments
     scales: float
-    caches: float  # share of segments by an instruction, the worst of decode and prefill
+    x: float  # share, inputs of decode's layers with weights
+    norms: float  # share, weights of norms in decode
+    others: float  # share, what else decode loads: queries, tables, residuals
+    stores: float  # share, results of decode
+    caches: float  # share, the worst access of decode and prefill
     ways: float  # of bank conflicts in prefill
     worst: str  # the variable with the most ways
 
@@ -99,12 +106,20 @@ def summary(decode: Sequence[Access], prefill: Sequence[Access]) -> Summary:
     codes = [a for a in constants if not a.variable.startswith(SCALES)]
     scales = [a for a in constants if a.variable.startswith(SCALES)]
     caches = [a for a in (*decode, *prefill) if a.kind == "state"]
+    layers = {a.kernel for a in constants}
+    loads = [a for a in decode if a.direction == "load" and a.kind in ("constant", "activation") and a not in constants]
+    x = [a for a in loads if a.variable == "x" and a.kernel in layers]
+    norms = [a for a in loads if a.variable == NORMS]
     worst = max((a for a in prefill if a.kind == "workgroup"), key=lambda a: a.ways, default=None)
     name = "" if worst is None or worst.ways <= 1 else f"{worst.kernel.partition('[')[0]}: {worst.variable}"
     return Summary(
         _mean([(a.requested, a.weight) for a in constants]),
         _mean([(a.use, a.weight) for a in codes]),
         _mean([(a.use, a.weight) for a in scales]),
+        _share(x),
+        _share(norms),
+        _share([a for a in loads if a not in x and a not in norms]),
+        _share([a for a in decode if a.direction == "store" and a.kind == "activation"]),
         min(a.share for a in caches),
         1.0 if worst is None else worst.ways,
         name,
@@ -113,6 +128,13 @@ def summary(decode: Sequence[Access], prefill: Sequence[Access]) -> Summary:
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:
     return sum(value * weight for value, weight in values) / sum(weight for _, weight in values)
+
+
+def _share(accesses: Sequence[Access]) -> float:
+    """Return the share of the segments that instructions touch; 1 without accesses."""
+    moved = [a.weight * a.requested for a in accesses]
+    segments = sum(nbytes / a.share for nbytes, a in zip(moved, accesses, strict=True))
+    return sum(moved) / segments if segments else 1.0
 
 
 def traced(name: str) -> dict[str, list[Access]]:
@@ -140,13 +162,14 @@ def _call(rows: int, decoded: int, position: int) -> list[Any]:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
-        "| program | `WEBPTE_DEVICE` | weights requested | use: codes | scales | caches | bank conflicts |",
-        "|---|---|--:|--:|--:|--:|---|",
+        "| program | `WEBPTE_DEVICE` | weights requested | use: codes | scales "
+        "| share: x | norms | other loads | stores | caches | bank conflicts |",
+        "|---|---|" + "--:|" * len(COLUMNS) + "---|",
     ]
     for row in rows:
         device = f"`{row['device']}`" if row["device"] else "–"
         conflicts = f"{row['ways']:.0f}-way" + (f" (`{row['worst']}`)" if row["worst"] else "")
-        figures = " | ".join(f"{row[name]:.2f}" for name in ("requested", "codes", "scales", "caches"))
+        figures = " | ".join(f"{row[name]:.2f}" for name in COLUMNS)
         lines.append(f"| {row['program']} | {device} | {figures} | {conflicts} |")
     return "\n".join(lines)
 

@@ -69,3 +69,23 @@ def test_compilers_page_equals_stored_figures():
 def test_compilers_page_equals_stored_memory_figures():
     page = programs.PAGE.read_text(encoding="utf-8")
     assert page == programs.page(), "docs/compilers.md is out of date: python -m bench.trace.programs --write"
+
+
+def test_summary_of_a_decode_step_adds_the_segments_of_each_operand():
+    def access(kernel, variable, kind="constant", direction="load", weight=64, share=1.0):
+        return programs.Access(kernel, variable, kind, direction, weight, 1.0, 1.0, share, 1.0)
+
+    decode = [
+        access("linear", "weight0"),
+        access("linear", "scales0", share=0.5),
+        access("linear", "x", "activation", weight=300, share=1.0),
+        access("gate", "weight0"),
+        access("gate", "x", "activation", weight=100, share=0.25),
+        access("linear", "norm", share=0.125),
+        access("gather", "x", "activation", share=0.5),  # a kernel without weights
+        access("linear", "y0", "activation", "store", share=0.25),
+        access("attention", "keys", "state", share=0.8),
+        access("attention", "keys", "state", "store"),
+    ]
+    summary = programs.summary(decode, [access("attention", "keys", "state", share=0.75)])
+    assert summary[:-2] == (1, 1, 1, 400 / 700, 0.125, 0.5, 0.25, 0.75)

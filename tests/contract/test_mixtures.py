@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import webpte
 from tests.cases.experts.experts import mixture
-from tests.support.harness.cases import OneOp
+from tests.support.harness.cases import OneOp, T
 from tests.support.harness.errors import raises
 from tests.support.models.families import tinies
 from tests.support.models.gguf_families import write_gguf
@@ -108,8 +108,18 @@ def test_file_may_call_experts_and_no_other_op_of_ours(monkeypatch):
 
 @pytest.mark.parametrize(
     ("position", "value"),
-    [(11, 5), (11, 0), (12, "tanh"), (16, "relu"), (9, 24), (9, 0), (10, 64)],
-    ids=["chosen", "none", "scoring", "activation", "group", "no group", "down group"],
+    [
+        (11, 5),
+        (11, 0),
+        (12, "tanh"),
+        (16, "relu"),
+        (18, T(4, 32, constant=True)),
+        (19, T(4, 1, constant=True)),
+        (9, 24),
+        (9, 0),
+        (10, 64),
+    ],
+    ids=["chosen", "none", "scoring", "activation", "input bias", "output bias", "group", "no group", "down group"],
 )
 def test_experts_of_other_shapes_are_refused(position, value, tmp_path):
     """A file may call the op with anything."""

@@ -74,9 +74,9 @@ def test_layers_share_the_angles_of_the_batch_after_the_weights_of_norms(norm_ro
     weights = 0 if norm_rows[0] is None else 2
     assert result.tensor(angles.outs[0]).dims == (2, weights + ROWS, WIDTH)
     assert [layer.args[9] for layer in layers] == [angles.outs[0]] * 2
-    assert [result.values[layer.args[-1]] for layer in layers] == [Int(weights)] * 2
+    assert [result.values[layer.args[15]] for layer in layers] == [Int(weights)] * 2
     if weights:
-        assert [result.values[layer.args[-3]] for layer in layers] == [Int(0), Int(1)]
+        assert [result.values[layer.args[13]] for layer in layers] == [Int(0), Int(1)]
 
 
 def test_rotation_that_has_no_table_of_the_batch_is_refused():

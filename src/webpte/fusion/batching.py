@@ -6,6 +6,7 @@ position and the cache slot of each row. The selection of the last row becomes a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from ..graph import (
     TensorSpec,
     Value,
     ValueList,
+    numel,
 )
 from ..graph.names import INT8_SCALE_BYTES, PREPACK
 from .attention import ROTARY_ATTENTION, rotate_in_attention, whole_tables
@@ -163,6 +165,15 @@ class _SlotTable:
         self.rows += query.dims[0] // self.first.dims[1]
         return row
 
+    def add_sinks(self, sinks: TensorSpec) -> int:
+        """Add the sinks of a layer, repeated to whole rows, and return their first row."""
+        assert sinks.constant is not None
+        row, width, heads = self.first.dims[0] + self.rows, self.first.dims[1], numel(sinks.dims)
+        for half in self.halves:  # they are read from the first, and the second is as long
+            half += [sinks.constant] * (math.lcm(heads, width) // heads)
+        self.rows += math.lcm(heads, width) // width
+        return row
+
     def spec(self) -> TensorSpec:
         assert self.first.constant is not None
         first, *rest = [span for half in self.halves for constant in half for span in constant.spans]
@@ -265,10 +276,10 @@ class _SlotRewrite:
         arguments = self.rewriter.arguments(call)
         self._check_attention(call, arguments)
         table, norms = None, None
+        limits = self.limits.get(call.outs[0], ScoreLimits())
         if call.name == ROTARY_ATTENTION:
             table = self._table(arguments["cosine"], arguments["sine"])
-            norms = self._head_norms(arguments["query"], arguments["key"], table)
-        limits = self.limits.get(call.outs[0], ScoreLimits())
+            norms = self._head_norms(arguments["query"], arguments["key"], table) if limits.sinks is None else None
         return self.rewriter.make(
             SLOT_ATTENTION,
             call.outs,
@@ -287,7 +298,18 @@ class _SlotRewrite:
             cap=None if limits.cap is None else Double(limits.cap),
             norm_row=None if norms is None else Int(norms.row),
             norm_eps=None if norms is None else norms.eps,
+            sink_row=None if limits.sinks is None else Int(self._sink_row(call, limits.sinks, table)),
         )
+
+    def _sink_row(self, call: Call, sinks: int, table: _SlotTable | None) -> int:
+        """Add the sinks of an attention to its rotary table, since a kernel has few bindings, and return their row."""
+        spec = self.rewriter.values[sinks]
+        assert isinstance(spec, TensorSpec)
+        if table is None or {spec.dtype, table.first.dtype} != {DType.FLOAT32}:
+            raise self.refuse(f"the attention of {call.origin} has sinks, and no rotary tables in f32", "sinks")
+        row = table.add_sinks(spec)
+        self.rewriter.values[table.value] = table.spec()
+        return row
 
     def _is_attention(self, index: int) -> bool:
         call = self.rewriter.call(index)

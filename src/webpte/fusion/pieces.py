@@ -66,13 +66,17 @@ class Pieces:
         require(self.rewriter.values[source["dim"]] == Int(0))
         return self.constant(source["self"]), source["index"]
 
-    def constant(self, value_id: int) -> np.ndarray[Any, Any]:
+    def constant_of(self, value_id: int) -> int:
+        """Return the constant that a value is."""
         producer = self.rewriter.producer(value_id)
         if producer is not None and producer[1].name == PREPACK:
             value_id = producer[1].args[0]
-        spec = self.tensor(value_id)
-        if spec.constant is None or not self.rewriter.is_immutable(value_id):
-            raise MismatchError
+        require(self.tensor(value_id).constant is not None and self.rewriter.is_immutable(value_id))
+        return value_id
+
+    def constant(self, value_id: int) -> np.ndarray[Any, Any]:
+        spec = self.tensor(self.constant_of(value_id))
+        assert spec.constant is not None
         return spec.constant.array(spec.dims)
 
     def number(self, value_id: int) -> float:

@@ -35,6 +35,9 @@ PATTERN = {
     "gather": ("aten.index_select.default",),
     "range": ("aten.arange.start_step",),
     "put": ("aten.index_put.default",),
+    "slice": ("aten.slice_copy.Tensor",),
+    "joined": ("aten.cat.default",),
+    "expanded": ("aten.expand_copy.default",),
 }
 ROLES = roles(PATTERN)
 BY_HEADS = IntList((0, 2, 1, 3))  # between (1, S, H, D) and (1, H, S, D)
@@ -47,6 +50,7 @@ class ScoreLimits(NamedTuple):
 
     window: int | None = None  # the latest positions that a token attends to, itself included; None: all
     cap: float | None = None  # scores x become cap * tanh(x / cap)
+    sinks: int | None = None  # a constant: a score of each query head that joins its softmax and has no value
 
 
 class UnrolledRings(NamedTuple):
@@ -145,9 +149,8 @@ class _RingAttention:
         self._pieces = pieces
         self.out, self.step = out, step
         weighted = pieces.of(pieces.unviewed(pieces.permuted(out, BY_HEADS)), "bmm")
-        softmax = pieces.of(pieces.unviewed(weighted["self"]), "softmax")
-        require(pieces.rewriter.values[softmax["dim"]] == Int(-1))
-        scores, mask = pieces.sum_of(softmax["self"], "sum")
+        scored, sinks = self._without_sinks(pieces.unviewed(weighted["self"]))
+        scores, mask = pieces.sum_of(scored, "sum")
         scores, cap = self._uncapped(pieces.unviewed(scores))
         scores, self.scale = pieces.scaled(scores)
         product = pieces.of(scores, "bmm")
@@ -155,12 +158,31 @@ class _RingAttention:
         self.key = self._write(pieces.permuted(product["mat2"], TRANSPOSED))
         self.value = self._write(weighted["mat2"])
         self.context, window = self._window(mask)
-        self.limits = ScoreLimits(None if window >= self.context else window, cap)
+        self.limits = ScoreLimits(None if window >= self.context else window, cap, sinks)
         self.first = self._first()
 
     @property
     def writes(self) -> tuple[_Write, _Write]:
         return self.key, self.value
+
+    def _without_sinks(self, weights: int) -> tuple[int, int | None]:
+        """Return the scores of keys whose softmax gives their weights, and the sinks beside them."""
+        pieces, values = self._pieces, self._pieces.rewriter.values
+        producer = pieces.rewriter.producer(weights)
+        if role_of(producer[1] if producer is not None else None, ROLES) != "slice":
+            softmax = pieces.of(weights, "softmax")
+            require(values[softmax["dim"]] == Int(-1))
+            return softmax["self"], None
+        part = pieces.of(weights, "slice")
+        rows = pieces.tensor(weights).dims[2]
+        require([values[part[name]] for name in ("dim", "start", "end", "step")] == [Int(2), Int(0), Int(rows), Int(1)])
+        softmax = pieces.of(part["self"], "softmax")
+        joined = pieces.of(softmax["self"], "joined")
+        require(values[softmax["dim"]] == values[joined["dim"]] == Int(-1))
+        scores, expanded = pieces.rewriter.flatten([joined["tensors"]])
+        sinks = pieces.constant_of(pieces.of(expanded, "expanded")["self"])
+        require(pieces.tensor(sinks).dims == (pieces.tensor(scores).dims[0], 1, 1))
+        return scores, sinks
 
     def _uncapped(self, scores: int) -> tuple[int, float | None]:
         """Return scores before their cap, and the cap."""

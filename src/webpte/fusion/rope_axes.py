@@ -18,6 +18,7 @@ from .row_axes import SLOT_ATTENTION, SLOT_ROTARY
 
 AXIS_ANGLES = "webpte.axis_angles"  # see ops/attention/axis_angles.py
 AXES = 3
+TABLE_ROWS = ("norm_row", "sink_row")  # arguments: rows of a table after those of the positions
 RopeSections = tuple[int, int, int]  # pairs of a head that rotate by each axis
 
 
@@ -68,15 +69,16 @@ def _of_batch(
     if not isinstance(spec, TensorSpec) or spec.dtype is not DType.FLOAT32:
         raise _refused(layers[0].call, f"has the rotary tables {spec}")
     _, total, width = spec.dims
-    norm_rows = [row.value for each in layers if isinstance(row := rewriter.values[each.arguments["norm_row"]], Int)]
-    count = min(norm_rows, default=total)  # of positions; the weights of norms follow
+    rows_of = [(name, each.arguments[name]) for each in layers for name in TABLE_ROWS if name in each.arguments]
+    first = [row.value for _, value_id in rows_of if isinstance(row := rewriter.values[value_id], Int)]
+    count = min(first, default=total)  # of positions; the weights of norms and the sinks follow
     others = total - count
     angles = rewriter.add(TensorSpec(DType.FLOAT32, (2, others + rows, width), DType.FLOAT32, dynamic=True))
     for step, call, arguments in layers:
-        row = rewriter.values[arguments["norm_row"]]
         changed: dict[str, int | Value | None] = {**arguments, "table": angles, "angle_row": Int(others)}
-        if isinstance(row, Int):
-            changed["norm_row"] = Int(row.value - count)
+        for name in TABLE_ROWS:
+            if name in arguments and isinstance(row := rewriter.values[arguments[name]], Int):
+                changed[name] = Int(row.value - count)
         rewriter.steps[step] = rewriter.make(SLOT_ATTENTION, call.outs, call.origin, **changed)
     return rewriter.make(
         AXIS_ANGLES,

@@ -71,7 +71,8 @@ def slotted(
     normed = more.pop("normed", False)
     limits += (capacity + 1, 1e-2) if normed else (None, None)
     angle_row = more.pop("angle_row", None)  # of a table of the batch's rows
-    operands = (q, k, v, *caches, rows, advance, num_decode, scale, table, halves, *limits, angle_row)
+    sink_row = capacity + 1 if more.pop("sinks", False) else None
+    operands = (q, k, v, *caches, rows, advance, num_decode, scale, table, halves, *limits, angle_row, sink_row)
     return case("webpte.slot_attention", *operands, **more)
 
 
@@ -106,6 +107,9 @@ CASES = [
             slotted(6, 2, 64, decoding, rotated=64, normed=True, cache="i8", variant=variant, n=(7, 1), **CODES),
             slotted(6, 2, 64, reading(131), rotated="neighbours", normed=True, angle_row=5, variant=variant, **LONG),
             slotted(4, 2, 16, decoding, rotated=16, angle_row=0, cache="i8", variant=variant, n=(7, 1), **CODES),
+            slotted(8, 2, 32, reading(590), rotated="neighbours", sinks=True, window=101, variant=variant, **LONG),
+            slotted(6, 2, 64, decoding, rotated=64, sinks=True, cache="i8", variant=variant, n=(7, 1), **CODES),
+            slotted(7, 1, 32, crossing, rotated=8, sinks=True, variant=variant, slots=5, capacity=613, n=(5, 1)),
             slotted(1, 1, 64, decoding, cap=1.5, cache="i8", num_decode=7, variant=variant, n=(7, 1), **CODES),
         )
     ),
@@ -134,6 +138,9 @@ CASES = [
             ((3, 1, 64), reading(41), 113, {"rotated": "neighbours", "normed": True, "window": 50}),
             ((6, 2, 128), pieces(0, 61), 97, {"rotated": 128, "normed": True, "angle_row": 5}),
             ((8, 1, 32), pieces(5, 0, 131), 157, {"window": 1, "num_decode": 0}),
+            ((3, 1, 64), reading(41), 113, {"rotated": "neighbours", "sinks": True, "window": 37, "cap": 2.0}),
+            ((8, 1, 32), pieces(5, 0, 131), 157, {"rotated": 32, "sinks": True, "num_decode": 0}),
+            ((6, 2, 128), pieces(0, 61), 97, {"rotated": "neighbours", "sinks": True, "cache": "f16", **HALF}),
             # Tiles read the own key and value of a token from the cache, rounded by up to 0.02.
             ((6, 2, 64), pieces(3, 40), 79, {"rotated": 64, "cache": "i8", "atol": 0.2}),
         )

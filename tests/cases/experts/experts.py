@@ -25,8 +25,12 @@ def mixture(sizes: tuple[int, int, int, int], group: int = 32, **more: Any) -> C
     scoring, normalized = more.pop("scoring", "softmax"), more.pop("normalized", True)
     numbers = (group, group, chosen, scoring, normalized, more.pop("eps", 0.0), more.pop("factor", 1.0))
     activation = more.pop("activation", "silu")
+    biases = T(experts, 2, hidden, constant=True), T(experts, width, constant=True)
+    biases = biases if more.pop("biases", False) else (None, None)
     x, logits = T(*rows, width), T(*rows, experts)
-    return case("webpte.experts", x, logits, bias, *gate, *up, *down, *numbers, activation, form, **LOOSE, **more)
+    return case(
+        "webpte.experts", x, logits, bias, *gate, *up, *down, *numbers, activation, form, *biases, **LOOSE, **more
+    )
 
 
 CASES = [
@@ -39,4 +43,7 @@ CASES = [
     mixture((128, 8, 32, 32), group=0, n=(37, 3, 1)),
     mixture((4, 2, 64, 32), format="mxfp4", n=(11, 3, 1)),
     mixture((3, 2, 32, 32), format="mxfp4", group=8, biased=True, n=(5, 2)),
+    mixture((5, 3, 32, 64), format="mxfp4", biases=True, activation="clamped_silu", n=(13, 7, 1), always=True),
+    mixture((4, 2, 64, 32), group=0, biases=True, activation="clamped_silu", factor=9.0, n=(11, 3, 1)),
+    mixture((3, 1, 16, 24), group=8, biases=True, rows=(1, "n"), n=(7, 2)),
 ]

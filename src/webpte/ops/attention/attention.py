@@ -39,9 +39,12 @@ class CacheFillParams(Uniforms):
 
 
 def attention_reference(
-    query: Any, key: Any, value: Any, mask: Any, scale: float | None, cap: float | None = None
+    query: Any, key: Any, value: Any, mask: Any, scale: float | None, cap: float | None = None, sinks: Any = None
 ) -> Any:
-    """Return attention of operands with heads first, computed in float64, in the query's dtype."""
+    """Return attention of operands with heads first, computed in float64, in the query's dtype.
+
+    `sinks` are scores without a key, one for each head.
+    """
     group = query.shape[-3] // key.shape[-3]
     q = query.astype(np.float64)
     k, v = (np.repeat(t.astype(np.float64), group, axis=-3) for t in (key, value))
@@ -49,6 +52,9 @@ def attention_reference(
     scores = scores if cap is None else cap * np.tanh(scores / cap)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask.astype(np.float64)
+    if sinks is not None:
+        sinks = np.broadcast_to(sinks.astype(np.float64)[:, None, None], (*scores.shape[:-1], 1))
+        scores, v = np.concatenate([scores, sinks], axis=-1), np.pad(v, [(0, 0)] * (v.ndim - 2) + [(0, 1), (0, 0)])
     highest = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - np.where(np.isinf(highest), 0, highest))
     weights /= np.maximum(weights.sum(axis=-1, keepdims=True), 1)  # a row without keys stays zero

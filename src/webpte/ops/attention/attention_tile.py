@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ...lowering.context import Arrays, Context, Tensor
@@ -41,8 +43,12 @@ def dispatch_tile(
     *,
     mask: str = "",
     slots: bool = False,
+    sinks: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Dispatch `row_blocks` workgroups for every key head. `more` is the mask, or the slot mapping of tokens."""
+    """Dispatch `row_blocks` workgroups for every key head. `more`: the mask, or the slot mapping of tokens and tables.
+
+    `sinks` are flags.
+    """
     across = config.across(operands.value_steps)
     lanes = across * config.down
     frugal = cx.caps.registers <= FEW_REGISTERS
@@ -68,4 +74,5 @@ def dispatch_tile(
         frugal=frugal,
         chunk=config.chunk,
         **operands.score_flags,
+        **sinks,
     )

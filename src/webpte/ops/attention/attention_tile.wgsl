@@ -6,6 +6,7 @@
 {$ set rows = ["x", "y", "z", "w"] $}
 {$ set lanes = across * down $}
 {$ set window, cap = window | default(0), cap | default("") $}
+{$ set sinks = sinks | default("") $}
 {$ set score = "vec4<f32>" $}
 {# Shared memory has rows of 8 elements and one that keeps rows from beginning at the same bank. An element of a row is
    mostly a constant, because naga bounds every other index. Of an invocation's keys, element s * tile + t is load s of
@@ -28,6 +29,9 @@ $$ if mask
 var<storage> mask: array<u32>;
 $$ elif slots
 var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each token
+$$ if sinks
+var<storage> cosine: {{ array_of(sinks) }};
+$$ endif
 $$ endif
 var<storage> y: {{ array_of(type) }};
 
@@ -74,6 +78,7 @@ $$ if mask
 {$ include "attention/attention_mask.wgsl" $}
 $$ endif
 {$ include "attention/capped_scores.wgsl" $}
+{$ include "attention/head_sinks.wgsl" $}
 $$ if slots
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
@@ -203,14 +208,24 @@ $$ if not frugal
 $$ endif
 $$ endif
 
+$$ if sinks
+    let own_rows = min(first_row + 4u * four + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(last_row));
+    let heads = key_head * p.group + own_rows % p.group;
+    let sinks_of_rows = vec4<f32>(sink_of(heads.x), sink_of(heads.y), sink_of(heads.z), sink_of(heads.w));
+$$ endif
+{$ set lowest = "sinks_of_rows" if sinks else "vec4<f32>(LOWEST)" $}
 $$ if frugal
     if (x == 0u) {
-        tops_before[four] = vec4<f32>(LOWEST);
+        tops_before[four] = {{ lowest }};
     }
 $$ else
-    var top_before = vec4<f32>(LOWEST);
+    var top_before = {{ lowest }};
 $$ endif
+$$ if sinks
+    var weight = select(vec4<f32>(), vec4<f32>(1.0), x == 0u);  // of the sinks, and of the keys that this invocation scores
+$$ else
     var weight = vec4<f32>();  // of the keys that this invocation scores
+$$ endif
 $$ for w in range(wide)
 $$ for i in rows
     var sum_{{ i }}{{ w }} = {{ lane_type }}();

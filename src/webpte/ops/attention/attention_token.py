@@ -39,6 +39,10 @@ class SlotAttentionNormParams(SlotAttentionParams):
     norms: u32  # load of the tables where the weights of the queries' norm begin
 
 
+class SlotAttentionSinkParams(SlotAttentionParams):
+    sinks: u32  # load of the tables where the sinks of the query heads begin
+
+
 class MergeParams(Uniforms):
     splits: u32
     value_steps: u32
@@ -62,6 +66,10 @@ class RotaryTables:
     def loads(self) -> int:
         """Return the number of loads of the cosines."""
         return self.cosine.dims[-2] * self.width // (2 if self.pairs == "neighbours" else 4)
+
+    def load(self, row: int) -> int:
+        """Return the first load of a row."""
+        return row * self.loads // self.cosine.dims[-2]
 
     @property
     def kind(self) -> str:
@@ -96,10 +104,6 @@ class HeadNorms:
     row: int
     eps: float
 
-    def params(self, rotary: RotaryTables) -> dict[str, Any]:
-        """Return the field of the parameters: the first load of the rows."""
-        return {"norms": self.row * rotary.loads // rotary.cosine.dims[-2]}
-
     @property
     def flags(self) -> dict[str, Any]:
         return {"norm_eps": repr(self.eps)}
@@ -115,6 +119,7 @@ class NewTokens:
     slot_mapping: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
     cached_before: bool = False  # by another dispatch; the caches are after their positions then
     norms: HeadNorms | None = None  # with rotary tables only
+    sink_row: int | None = None  # of the cosines, from which on each query head has its sink; without norms only
 
     def goes_with(self, query: Tensor) -> bool:
         """Return whether one kernel can read query, key and value: tokens, dtype and width are equal, in loads of 4."""
@@ -123,8 +128,14 @@ class NewTokens:
         return same and key.dims[3] % 4 == 0 and query.dtype is key.dtype and key.dtype is value.dtype
 
     @property
-    def norm_params(self) -> dict[str, Any]:
-        return {} if self.norms is None or self.rotary is None else self.norms.params(self.rotary)
+    def table_params(self) -> dict[str, Any]:
+        """Return the field of the parameters for what lies among the rotary tables: its first load."""
+        rows = {"norms": None if self.norms is None else self.norms.row, "sinks": self.sink_row}
+        return {} if self.rotary is None else {n: self.rotary.load(row) for n, row in rows.items() if row is not None}
+
+    @property
+    def sink_flags(self) -> dict[str, object]:
+        return {} if self.sink_row is None or self.rotary is None else {"sinks": self.rotary.kind}
 
     @property
     def arrays(self) -> Arrays:
@@ -296,6 +307,7 @@ def _params(
 ) -> TokenAttentionParams:
     if new_tokens is not None and new_tokens.slot_mapping is not None:
         params = SlotAttentionParams if new_tokens.norms is None else SlotAttentionNormParams
+        params = params if new_tokens.sink_row is None else SlotAttentionSinkParams
         return params(**slot_params(operands, visible, new_tokens, scale), **divided)
     return TokenAttentionParams(**_token_params(operands, visible, new_tokens, scale), **divided)
 
@@ -318,13 +330,14 @@ def slot_params(
     slots, capacity = operands.key.dims[:2]
     table_loads = new_tokens.rotary.loads if new_tokens.rotary is not None else 0
     size = {"rows": operands.batch, "slots": slots, "capacity": capacity, "table_loads": table_loads}
-    return {**_token_params(operands, visible, new_tokens, scale), **size, **new_tokens.norm_params}
+    return {**_token_params(operands, visible, new_tokens, scale), **size, **new_tokens.table_params}
 
 
 def token_flags(operands: AttentionOperands, new_tokens: NewTokens | None, config: TokenConfig) -> dict[str, object]:
     """Return the flags that the kernels for a token and for blocks of tokens share."""
     rotary = new_tokens.rotary if new_tokens is not None else None
     norms = new_tokens.norms if new_tokens is not None else None
+    sinks = new_tokens.sink_flags if new_tokens is not None else {}
     return {
         "type": operands.load_types[0],
         "cache": operands.load_types[1],
@@ -337,4 +350,5 @@ def token_flags(operands: AttentionOperands, new_tokens: NewTokens | None, confi
         "wide": config.wide,
         **operands.score_flags,
         **(norms.flags if norms is not None else {}),
+        **sinks,
     }

@@ -7,6 +7,7 @@
 {$ set each = [""] if heads == 1 else [".x", ".y", ".z", ".w"][:heads] $}
 {$ set tiles = lanes // parts $}
 {$ set window, cap, norm_eps = window | default(0), cap | default(""), norm_eps | default("") $}
+{$ set sinks = sinks | default("") $}
 {$ set normed = ["q", "k"] $}
 {$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
 {# The variables that attention_subgroup.wgsl reads: #}
@@ -114,6 +115,7 @@ $$ if parts > 1
 $$ endif
 {$ include "attention/capped_scores.wgsl" $}
 {$ include "attention/head_norms.wgsl" $}
+{$ include "attention/head_sinks.wgsl" $}
 // Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
 // round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
 // highest score so far.
@@ -304,6 +306,13 @@ $$ if new_tokens
             highest = own_scores[h];
             whole = 1.0;
             sum = {{ loaded("v[" ~ at_end("row_of_keys") ~ " * p.value_steps + d]", type) }};
+$$ if sinks
+            let sink = sink_of(({{ at_end("first_head") }} + h) % p.heads);
+            highest = max(own_scores[h], sink);
+            let share = exp(own_scores[h] - highest);
+            whole = share + exp(sink - highest);
+            sum *= share;
+$$ endif
         }
 $$ endif
         for (var s = 0u; s < p.slices; s++) {

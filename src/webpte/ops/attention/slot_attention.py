@@ -11,7 +11,7 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...graph.expressions import Term, apply
 from ...graph.names import INT8_SCALE_BYTES
-from ...lowering.context import Context, LiveScalar, Tensor, load_type
+from ...lowering.context import Arrays, Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
 from ...lowering.variants import ANYWHERE, Variant
@@ -59,6 +59,10 @@ class SlotTileParams(AttentionParams):
     capacity: u32
 
 
+class SlotTileSinkParams(SlotTileParams):
+    sinks: u32  # load of the rotary tables where the sinks of the query heads begin
+
+
 class SlotBlocksParams(SlotAttentionParams):
     first_row: u32  # after the single ones
     row_blocks: u32  # workgroups for the rows of a key head
@@ -66,6 +70,10 @@ class SlotBlocksParams(SlotAttentionParams):
 
 class SlotBlocksNormParams(SlotBlocksParams):
     norms: u32  # load of the tables where the weights of the queries' norm begin
+
+
+class SlotBlocksSinkParams(SlotBlocksParams):
+    sinks: u32  # load of the tables where the sinks of the query heads begin
 
 
 class SlotFillParams(Uniforms):
@@ -157,6 +165,7 @@ def slot_attention(
     norm_row: int | None,
     norm_eps: float | None,
     angle_row: int | None,
+    sink_row: int | None = None,
     *,
     out: Tensor,
 ) -> None:
@@ -170,7 +179,8 @@ def slot_attention(
     order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     With `norm_row`, each head's query and key are normalized before. The D weights are the rows from there on: of the
     cosines for queries, of the sines for keys. With `angle_row`, the tables are those of the batch: row r rotates by
-    their row angle_row + r.
+    their row angle_row + r. With `sink_row`, each query head has a sink: a score that joins its softmax and has no
+    value. Those of all heads are the elements of the cosines from that row on.
     """
     pairs = "halves" if halves else "neighbours"
     rotary = None if table is None else RotaryTables(pairs, table, None, first_row=angle_row)
@@ -187,7 +197,7 @@ def slot_attention(
     operands = replace(operands, num_decode=num_decode if tile is not None or blocks else rows)
     cached_before = num_decode < rows  # the next row of a slot may see it
     norms = None if norm_row is None or norm_eps is None else HeadNorms(norm_row, norm_eps)
-    new_tokens = NewTokens(tokens.key, tokens.value, rotary, slot_mapping, cached_before, norms)
+    new_tokens = NewTokens(tokens.key, tokens.value, rotary, slot_mapping, cached_before, norms, sink_row)
     _check(operands, new_tokens, slot_mapping)
     partial = scratch_for_token(cx, operands)
     if whole:
@@ -215,6 +225,7 @@ def slot_attention(
             operands,
             query=tokens.query if rotated is None else rotated,
             visible=visible,
+            new_tokens=new_tokens,
             slot_mapping=slot_mapping,
             scale=scale,
             config=tile,
@@ -242,6 +253,7 @@ def _by_tiles(
     operands: SlotOperands,
     query: Tensor,
     visible: VisibleKeys,
+    new_tokens: NewTokens,
     slot_mapping: Tensor,
     scale: float | None,
     config: TileConfig,
@@ -251,13 +263,15 @@ def _by_tiles(
     slots, capacity = operands.key.dims[:2]
     seq = operands.batch - operands.num_decode
     blocks = -(-seq * operands.group // config.rows)
-    params = SlotTileParams(
+    sinks: Arrays = {} if new_tokens.sink_row is None else {"cosine": new_tokens.arrays["cosine"]}
+    params = (SlotTileSinkParams if sinks else SlotTileParams)(
         **operands.params(visible, scale),
         first_token=operands.num_decode,
         seq=seq,
         row_blocks=blocks,
         slots=slots,
         capacity=capacity,
+        **(new_tokens.table_params if sinks else {}),
     )
     dispatch_tile(
         cx,
@@ -265,9 +279,10 @@ def _by_tiles(
         config=config,
         params=params,
         row_blocks=blocks,
-        more={"slot_mapping": slot_mapping},
+        more={"slot_mapping": slot_mapping, **sinks},
         out=out,
         slots=True,
+        sinks=new_tokens.sink_flags,
     )
 
 
@@ -293,6 +308,7 @@ def _by_blocks(
     blocks = -(-(operands.batch - operands.num_decode) * operands.group // config.lanes)
     divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.num_decode, "row_blocks": blocks}
     params = SlotBlocksParams if new_tokens.norms is None else SlotBlocksNormParams
+    params = params if new_tokens.sink_row is None else SlotBlocksSinkParams
     cx.dispatch(
         "attention/slot_block.wgsl",
         reads={"q": operands.query, **new_tokens.arrays, "keys": operands.key, "values": operands.value},
@@ -323,6 +339,16 @@ def _check(operands: SlotOperands, new_tokens: NewTokens, slot_mapping: Tensor) 
             argument="norm_row",
             expected=f"f32 tables whose width divides {width}",
             got=norms.row,
+            code="operand_mismatch",
+        )
+    sinks = -(-operands.heads // rotary.width) if rotary is not None else 0  # rows of them
+    last = 0 if new_tokens.sink_row is None else new_tokens.sink_row + sinks
+    f32 = rotary is not None and rotary.cosine.wgsl == "f32" and norms is None
+    if last and (not f32 or (rotary is not None and last > rotary.cosine.dims[-2])):
+        raise ShapeError(
+            argument="sink_row",
+            expected=f"f32 tables with {operands.heads} sinks from it on, and no norms",
+            got=new_tokens.sink_row,
             code="operand_mismatch",
         )
     if rotary is not None:
@@ -370,7 +396,7 @@ def _fill(
             key_steps=width // 4,
             rotated=rotary.rotated if rotary is not None else 0,
             table_loads=rotary.loads if rotary is not None else 0,
-            **new_tokens.norm_params,
+            **(new_tokens.table_params if norms is not None else {}),
         ),
         threads=rows * (2 * key_heads + heads) * (width // 4),
         type=load_type(new_tokens.key, 4),
@@ -408,11 +434,13 @@ def _(
     norm_row: int | None,
     norm_eps: float | None,
     angle_row: int | None,
+    sink_row: int | None,
 ) -> Any:
     """Write into the caches, as the op does. The result of idle rows is undefined; here it is zero."""
     query, key, value, caches = tokens.query, tokens.key, tokens.value, tokens.caches
     out = np.zeros_like(query)
     by = rotated_halves if halves else rotated_neighbours
+    sinks = None if sink_row is None else table[0, sink_row:].reshape(-1)[: query.shape[2]]
     for row, (slot, start) in enumerate(slot_mapping):
         if slot < 0:
             continue
@@ -433,5 +461,5 @@ def _(
             own[0][0, -1], own[1][0, -1] = k[0, 0], value[0, row]
         own = [rows.astype(query.dtype) for rows in own]
         q, k, v = (t.swapaxes(1, 2) for t in (q, *own))  # (1, H, 1 or C, D)
-        out[:, one] = attention_reference(q, k, v, None, scale, cap).swapaxes(1, 2)
+        out[:, one] = attention_reference(q, k, v, None, scale, cap, sinks).swapaxes(1, 2)
     return out

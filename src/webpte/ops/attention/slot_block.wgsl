@@ -5,6 +5,7 @@
 {$ from "attention/rotate.wgsl" import angles, rotated $}
 {$ set rows = lanes $}
 {$ set window, cap, norm_eps = window | default(0), cap | default(""), norm_eps | default("") $}
+{$ set sinks = sinks | default("") $}
 {$ set normed = ["q", "k"] $}
 {$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
 {$ set score = "vec4<f32>" $}
@@ -48,6 +49,7 @@ $$ endif
 
 {$ include "attention/capped_scores.wgsl" $}
 {$ include "attention/head_norms.wgsl" $}
+{$ include "attention/head_sinks.wgsl" $}
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
     let place = slot_mapping[token];
@@ -105,6 +107,12 @@ $$ endif
 $$ if cap
     own_score = capped_score(own_score);
 $$ endif
+$$ if sinks
+    let sink = sink_of(row % p.heads);
+    let own_top = max(own_score, sink);
+    let own_share = exp(own_score - own_top);
+    let own_whole = own_share + exp(sink - own_top);
+$$ endif
 $$ if not window
     let begin = split * TILE * LANES;
 $$ endif
@@ -158,11 +166,14 @@ $$ endfor
             let taken = subgroupShuffle(select(0u, 1u, takes_part), i) == 1u && block * {{ rows }}u + i <= last_row && busy;
             let row_i = subgroupShuffle(row, i);
             let value_row = (subgroupShuffle(token, i) * p.key_heads + key_head) * p.value_steps;
-            let own = select(LOWEST, subgroupShuffle(own_score, i), split == 0u);
+            let own = select(LOWEST, subgroupShuffle({{ "own_top" if sinks else "own_score" }}, i), split == 0u);
             let higher = max(own, found);
             let keep = exp(own - higher);
             let add = exp(found - higher);
-            let whole = select(0.0, 1.0, split == 0u) * keep + found_weight * add;
+            let whole = select(0.0, {{ "subgroupShuffle(own_whole, i)" if sinks else "1.0" }}, split == 0u) * keep + found_weight * add;
+$$ if sinks
+            let share = subgroupShuffle(own_share, i);
+$$ endif
 $$ for w in range(wide)
             var sum{{ w }} = sum0_{{ w }};
 $$ for r in range(1, rows)
@@ -171,7 +182,7 @@ $$ endfor
             if (taken && lane + {{ w }}u * LANES < p.value_steps) {
                 let d = lane + {{ w }}u * LANES;
                 let own_value = {{ loaded("v[value_row + d]", type) }};
-                let out_sum = select(vec4<f32>(), own_value, split == 0u) * keep + sum{{ w }} * add;
+                let out_sum = select(vec4<f32>(), own_value{{ " * share" if sinks }}, split == 0u) * keep + sum{{ w }} * add;
 $$ if split
                 let at = (row_i * p.splits + split) * (p.value_steps + 1u);
                 if (d == 0u) {

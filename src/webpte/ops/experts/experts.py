@@ -21,7 +21,9 @@ from ...wgsl import Uniforms, f32, u32
 from ..weight_formats import CodeFormat, format_named, scale_type
 
 SOFTMAX, SIGMOID = "softmax", "sigmoid"  # of the router's logits
-SILU, GELU_TANH = "silu", "gelu_tanh"  # of gates
+# Of gates. The last is that of gpt-oss: (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 * g), where g is min(gate, 7).
+SILU, GELU_TANH, CLAMPED = "silu", "gelu_tanh", "clamped_silu"
+SLOPE, LIMIT = 1.702, 7.0
 TILE_PAIRS = 8  # a pair is a row and one of its experts: pairs of one expert that read its weights together
 PAIRS_PER_EXPERT = 2  # on average, from which pairs are sorted by expert
 CPU_LANES, GPU_LANES = 1, 8  # invocations that share a sum
@@ -137,6 +139,8 @@ def experts(
     factor: float,
     activation: str,
     format: str = "int4",
+    input_bias: Tensor | None = None,
+    output_bias: Tensor | None = None,
     *,
     out: Tensor,
 ) -> None:
@@ -146,7 +150,8 @@ def experts(
     are chosen, with `bias` (E,) added for the choice only. The score of an expert is its weight, which with
     `normalized` is divided by the sum of those chosen plus `eps`. Weights are multiplied by `factor`. An expert
     computes down(activation(gate(x)) * up(x)); group sizes are 0 for weights in f32. Other weights are codes
-    of a `format` in ops/weight_formats. Their scales are f32, or bytes: exponents of powers of two.
+    of a `format` in ops/weight_formats. Their scales are f32, or bytes: exponents of powers of two. `input_bias`
+    (E, 2, N) is added to gate and up, `output_bias` (E, K) to down.
     """
     coded = format_named(format)
     inputs, hidden, outputs = (
@@ -167,6 +172,17 @@ def experts(
     if _type_of(inputs.scales) != _type_of(hidden.scales):
         raise ShapeError("experts: gate and up must have one format", code="operand_mismatch")
     outputs.check("down", count, inner, inputs.columns)
+    for name, added, dims in (
+        ("input_bias", input_bias, (count, 2, inputs.columns)),
+        ("output_bias", output_bias, (count, inner)),
+    ):
+        if added is not None and (added.dims != dims or added.dtype is not DType.FLOAT32):
+            raise ShapeError(
+                argument=f"experts: {name}",
+                expected=f"f32{list(dims)}",
+                got=f"{added.dtype.short}{list(added.dims)}",
+                code="operand_mismatch",
+            )
     out.dims = x.dims
     rows = numel(x.dims[:-1])
     ids, scores = cx.scratch(DType.INT32, (rows, chosen)), cx.scratch(DType.FLOAT32, (rows, chosen))
@@ -182,8 +198,8 @@ def experts(
     between = cx.scratch(DType.FLOAT32, (rows * chosen, inputs.columns))
     results = cx.scratch(DType.FLOAT32, (rows * chosen, inner))
     pairs = _pairs_by_expert(cx, ids, count)
-    _products(cx, x, (inputs, hidden), between, pairs, row_pairs=chosen, activation=activation)
-    _products(cx, between, (outputs,), results, pairs, row_pairs=1, activation=activation)
+    _products(cx, x, (inputs, hidden), input_bias, between, pairs, row_pairs=chosen, activation=activation)
+    _products(cx, between, (outputs,), output_bias, results, pairs, row_pairs=1, activation=activation)
     cx.dispatch(
         "experts/weighted_sum.wgsl",
         reads={"results": results, "scores": scores},
@@ -201,8 +217,9 @@ def _type_of(scales: Tensor | None) -> DType | None:
 def _check_numbers(scoring: str, activation: str, chosen: int, count: int) -> None:
     if scoring not in (SOFTMAX, SIGMOID):
         raise GraphError(argument="scoring", expected=f"{SOFTMAX} or {SIGMOID}", got=scoring, code="scoring")
-    if activation not in (SILU, GELU_TANH):
-        raise GraphError(argument="activation", expected=f"{SILU} or {GELU_TANH}", got=activation, code="activation")
+    if activation not in (SILU, GELU_TANH, CLAMPED):
+        expected = f"{SILU}, {GELU_TANH} or {CLAMPED}"
+        raise GraphError(argument="activation", expected=expected, got=activation, code="activation")
     if not 0 < chosen <= count <= MAX_EXPERTS:
         raise ShapeError(
             argument="experts: chosen",
@@ -243,7 +260,15 @@ def _pairs_by_expert(cx: Context, ids: Tensor, count: int) -> _Pairs:
 
 
 def _products(
-    cx: Context, x: Tensor, weights: tuple[_Weight, ...], out: Tensor, pairs: _Pairs, *, row_pairs: int, activation: str
+    cx: Context,
+    x: Tensor,
+    weights: tuple[_Weight, ...],
+    bias: Tensor | None,
+    out: Tensor,
+    pairs: _Pairs,
+    *,
+    row_pairs: int,
+    activation: str,
 ) -> None:
     """Compute the products of each pair; of two weights, the first is the gate of the second."""
     first = weights[0]
@@ -259,7 +284,8 @@ def _products(
         "experts/products.wgsl",
         reads={"x": x, "order": pairs.order}
         | {f"weight{number}": weight.values for number, weight in enumerate(weights)}
-        | {f"scales{number}": weight.scales for number, weight in enumerate(weights)},
+        | {f"scales{number}": weight.scales for number, weight in enumerate(weights)}
+        | ({} if bias is None else {"bias": bias}),
         writes={"y": out},
         params=ExpertProductParams(
             pairs=pairs.pairs,
@@ -281,6 +307,7 @@ def _products(
         loader=first.format.loader if quantized else "",
         scale_type=scale_type(first.scales) if first.scales is not None else "",
         activation=activation,
+        **({} if bias is None else {"biased": True}),
     )
 
 
@@ -304,6 +331,8 @@ def _(
     factor: float,
     activation: str,
     format: str,
+    input_bias: Any,
+    output_bias: Any,
 ) -> Any:
     wide = logits.astype(np.float64).reshape(-1, logits.shape[-1])
     if scoring == SOFTMAX:
@@ -324,15 +353,21 @@ def _(
     result = np.zeros_like(rows)
     for row, (vector, own_ids, own_weights) in enumerate(zip(rows, ids, weights, strict=True)):
         for expert, weight in zip(own_ids, own_weights, strict=True):
-            between = _activated(inputs[expert] @ vector, activation) * (hidden[expert] @ vector)
-            result[row] += weight * factor * (outputs[expert] @ between)
+            own_gate, own_up = inputs[expert] @ vector, hidden[expert] @ vector
+            if input_bias is not None:
+                own_gate, own_up = own_gate + input_bias[expert, 0], own_up + input_bias[expert, 1]
+            own = outputs[expert] @ _gated(own_gate, own_up, activation)
+            result[row] += weight * factor * (own if output_bias is None else own + output_bias[expert])
     return result.reshape(x.shape).astype(x.dtype)
 
 
-def _activated(gate: Any, activation: str) -> Any:
+def _gated(gate: Any, up: Any, activation: str) -> Any:
     if activation == GELU_TANH:
-        return gate / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
-    return gate * np.exp(-np.logaddexp(0, -gate))
+        return up * gate / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+    slope = 1.0
+    if activation == CLAMPED:
+        slope, gate, up = SLOPE, np.minimum(gate, LIMIT), np.clip(up, -LIMIT, LIMIT) + 1
+    return up * gate * np.exp(-np.logaddexp(0, -slope * gate))
 
 
 def numpy_experts(values: Any, scales: Any, format: str) -> Any:

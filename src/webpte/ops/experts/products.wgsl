@@ -3,6 +3,7 @@
 {$ from "packed.wgsl" import scale_of, stored $}
 {# words: of a load of 4-bit codes; tile: pairs of an invocation, which are sorted if there are several; lanes: neighbors
    that share a sum. #}
+{$ set biased = biased | default(false) $}
 {$ set w_type = "vec4<f32>" if not loader else "u32" if words == 1 else "vec4<u32>" $}
 var<storage> x: array<vec4<f32>>;
 var<storage> order: array<i32>;  // the expert of each tile{{ ", then the pairs of each" if tile > 1 }}
@@ -13,6 +14,9 @@ $$ if loader
 $$ for v in range(weights)
 var<storage> scales{{ v }}: array<{{ stored(scale_type) }}>;  // (E, N, K / group)
 $$ endfor
+$$ endif
+$$ if biased
+var<storage> bias: array<f32>;  // (E, {{ weights }}, N)
 $$ endif
 var<storage> y: array<f32>;  // a row for each pair
 
@@ -26,6 +30,11 @@ $$ if activation == "gelu_tanh"
 
 fn gated(gate: f32, value: f32) -> f32 {
     return value * 0.5 * gate * (1.0 + hyperbolic_tangent(0.7978845608 * (gate + 0.044715 * gate * gate * gate)));
+}
+$$ elif activation == "clamped_silu"
+fn gated(gate: f32, value: f32) -> f32 {
+    let low = min(gate, 7.0);
+    return (clamp(value, -7.0, 7.0) + 1.0) * low / (1.0 + exp(-1.702 * max(low, -47.0)));
 }
 $$ else
 fn gated(gate: f32, value: f32) -> f32 {
@@ -124,6 +133,14 @@ $$ endif
     if (column >= p.columns || expert >= p.experts) {
         return;
     }
+$$ if biased
+$$ for v in range(weights)
+    let bias{{ v }} = bias[(expert * {{ weights }}u + {{ v }}u) * p.columns + column];
+$$ for r in range(tile)
+    sum{{ v }}_{{ r }} += bias{{ v }};
+$$ endfor
+$$ endfor
+$$ endif
 $$ for r in range(tile)
     if (pair{{ r }} < p.pairs) {
         y[pair{{ r }} * p.columns + column] = {{ "gated(sum0_%d, sum1_%d)" % (r, r) if weights == 2 else "sum0_%d" % r }};

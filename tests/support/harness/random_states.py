@@ -1,7 +1,8 @@
 """Random operations on the slots of real models, whose answers are compared with transformers.
 
 `python -m tests.support.harness.random_states 2000` runs that many sequences of operations: a quarter each over full
-caches (Qwen 3), windows (Gemma 3), short convolutions (LFM2) and the gated delta rule (Qwen3.5).
+caches (Qwen 3), windows (Gemma 3), short convolutions (LFM2) and the gated delta rule (Qwen3.5). It prints which seeds
+are done: to continue a run that ended, give the next as `--seed`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,9 @@ from webpte.llm import LLM
 FAMILIES = ("qwen3", "gemma3", "lfm2", "qwen3_5")
 CONTEXT, MAX_TOKENS = 120, 24  # the context exceeds the inputs that a convolution keeps
 OPERATIONS = 8
-LOSSES = 0.02  # of the operations: another device takes long to open
+LOSSES = 0.005  # of the operations: another device compiles every kernel again
+BATCH = 24  # answers that transformers computes at once
+REPORTED = 50  # sequences
 NAMES = (
     "ask",
     "ask",
@@ -44,33 +47,69 @@ NAMES = (
 )
 
 
+class Check(NamedTuple):
+    """Tokens, and what is required of the logits (T, V) after each of them."""
+
+    tokens: list[int]
+    verify: Callable[[np.ndarray[Any, Any]], None]
+    label: str
+
+
 class RealModel:
-    """A small model on the device, and its logits by transformers."""
+    """A small model on the device, and its logits by transformers.
+
+    Checks wait until there is a batch of them: most of the time of a call of transformers does not depend on its size.
+    """
 
     def __init__(self, llm: LLM, reference: Any) -> None:
         self.llm = llm
+        self.label = ""  # of the checks that follow
         self._reference = reference
-
-    def logits(self, tokens: list[int]) -> np.ndarray[Any, Any]:
-        """Return the logits after each token, (T, V)."""
-        import torch
-
-        with torch.no_grad():
-            return np.asarray(self._reference(torch.tensor([tokens])).logits[0])
+        self._checks: list[Check] = []
 
     def check_answer(self, prompt: list[int], answer: list[int]) -> None:
         """Require that each token of a greedy answer has the largest logit, within the tolerance."""
-        if not answer:
-            return
-        logits = self.logits([*prompt, *answer[:-1]])[len(prompt) - 1 :]
-        chosen = logits[np.arange(len(answer)), answer]
-        gaps = (logits.max(-1) - chosen) / np.abs(logits).max(-1)
-        assert (gaps <= 2 * TOLERANCE).all(), f"token {int(gaps.argmax())} of {answer} after {prompt} is not the best"
+
+        def verify(all_logits: np.ndarray[Any, Any]) -> None:
+            logits = all_logits[len(prompt) - 1 :]
+            chosen = logits[np.arange(len(answer)), answer]
+            gaps = (logits.max(-1) - chosen) / np.abs(logits).max(-1)
+            right = gaps <= 2 * TOLERANCE
+            assert right.all(), f"token {int(right.argmin())} of {answer} after {prompt} is not the best"
+
+        if answer:
+            self._add([*prompt, *answer[:-1]], verify)
 
     def check_logits(self, tokens: list[int], got: np.ndarray[Any, Any]) -> None:
-        expected = self.logits(tokens)[-1:]
-        error = np.abs(got - expected).max() / np.abs(expected).max()
-        assert error <= TOLERANCE, f"logits after {tokens} differ by {error:.1e}"
+        def verify(all_logits: np.ndarray[Any, Any]) -> None:
+            expected = all_logits[-1:]
+            error = np.abs(got - expected).max() / np.abs(expected).max()
+            assert error <= TOLERANCE, f"logits after {tokens} differ by {error:.1e}"
+
+        self._add(tokens, verify)
+
+    def _add(self, tokens: list[int], verify: Callable[[np.ndarray[Any, Any]], None]) -> None:
+        self._checks.append(Check(tokens, verify, self.label))
+        if len(self._checks) >= BATCH:
+            self.verify()
+
+    def verify(self) -> None:
+        """Make the checks that wait. What follows a text changes no logits of it."""
+        import torch
+
+        checks, self._checks = self._checks, []
+        longest = max((len(check.tokens) for check in checks), default=0)
+        rows = [[*check.tokens, *[0] * (longest - len(check.tokens))] for check in checks]
+        if not rows:
+            return
+        with torch.no_grad():
+            logits = self._reference(torch.tensor(rows)).logits.numpy()  # (B, T, V)
+        for check, each in zip(checks, logits, strict=True):
+            try:
+                check.verify(each[: len(check.tokens)])
+            except AssertionError as error:
+                error.add_note(check.label)
+                raise
 
 
 class Operations:
@@ -195,41 +234,50 @@ def run_operations(model: RealModel, seeds: Iterable[int], losses: float = 0.0) 
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             operations = Operations(model, seed, Path(folder), losses)
+            model.label = f"seed {seed}"
             try:
                 operations.run()
             except BaseException as error:
                 error.add_note(f"seed {seed}: {', '.join(operations.done)}")
                 raise
             counts.update(operations.done)
+        model.verify()
     return counts
 
 
 def run_family(family: str, seeds: range) -> Counter[str]:
     """Build a program of a family, and run operations on it."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pte"
+        path, counts = Path(folder) / "model.pte", Counter[str]()
         reference = first(family).save(Path(folder))
         build_program(Path(folder), path, max_context=CONTEXT, max_tokens=MAX_TOKENS, quantize=None)
         with LLM.load(path, max_sequences=3, recover=True) as llm:
             llm.engine.background = False  # the same operations give the same steps
             llm.stop_tokens = frozenset()
-            counts = run_operations(RealModel(llm, reference), seeds, LOSSES)
+            model = RealModel(llm, reference)
+            for start in range(seeds.start, seeds.stop, REPORTED):
+                part = range(start, min(start + REPORTED, seeds.stop))
+                counts += run_operations(model, part, LOSSES)
+                print(f"{family}: seeds {part.start} to {part.stop - 1} right", flush=True)
             stats = llm.stats
             return counts + Counter(steps=stats.steps, evictions=stats.evictions, preemptions=stats.preemptions)
 
 
 def main() -> int:
+    import torch
+
     parser = argparse.ArgumentParser(prog="python -m tests.support.harness.random_states", description=__doc__)
     parser.add_argument("count", type=int, help="sequences of operations, over all families")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--only", nargs="+", metavar="FAMILY", choices=FAMILIES, default=FAMILIES)
     options = parser.parse_args()
     each = -(-options.count // len(options.only))
+    torch.set_num_threads(1)  # for models this small, others only wait for each other
     for family in options.only:
-        started = time.perf_counter()
+        started = time.process_time()
         counts = run_family(family, range(options.seed, options.seed + each))
         listed = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-        print(f"{family}: {each} sequences in {time.perf_counter() - started:.0f} s: {listed}", flush=True)
+        print(f"{family}: {each} sequences in {time.process_time() - started:.0f} s of CPU: {listed}", flush=True)
     return 0
 
 

@@ -1,32 +1,41 @@
-"""Many sequences at once: `python -m tests.batching MODEL.pte [--count 200] [--only equal throughput ...]`.
+"""Many sequences at once: `python -m tests.batching MODEL.pte | --family lfm2 [--count 200] [--only throughput ...]`.
 
 That each has the tokens it has alone (greedy and seeded, prompts of 1 to 600 tokens, joining and leaving); tokens a
 second of 1, 2, 4, 8 and 16 at a time; what a step of 8 creates, and the share of it that Python takes; how long 7 wait
 for a token while a prompt of 600 is read; and the first token of 8 that share 300 tokens. On an idle machine. Ends with
-status 1 if tokens differ, steps create something, or a shared beginning is computed again.
+status 1 if tokens differ, steps create something, or a shared beginning is computed again. `--family` builds a few
+layers of a published model's width, with random weights of 4 bits and a tiny vocabulary.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 
 from webpte.llm import LLM
 
 from . import measures
+from .wide import WIDE, built
 
 SIZES = (1, 2, 4, 8, 16)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.batching", description=__doc__)
-    parser.add_argument("model", help="a language model with its tokenizer beside it")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("model", nargs="?", help="a language model with its tokenizer beside it")
+    chosen.add_argument("--family", choices=WIDE, help="a few layers of its width")
     parser.add_argument("--count", type=int, default=200, help="sequences that are compared with themselves alone")
     parser.add_argument("--turns", type=int, default=3, help="of each number of sequences at a time")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=SIZES, help="sequences at a time; the first is compared"
+    )
+    parser.add_argument("--answers", type=int, default=16, help="of a turn")
     kinds = {"equal": equal, "throughput": throughput, "steps": steps, "gaps": gaps, "prefix": prefix}
     parser.add_argument("--only", nargs="+", choices=kinds, default=list(kinds))
     options = parser.parse_args()
-    with LLM.load(options.model) as llm:
+    with tempfile.TemporaryDirectory() as folder, LLM.load(options.model or built(options.family, folder)) as llm:
         if llm.batching_unsupported_reason is not None:
             print(f"one sequence at a time: {llm.batching_unsupported_reason}")
             return 1
@@ -45,12 +54,11 @@ def equal(llm: LLM, options: argparse.Namespace) -> bool:
 
 
 def throughput(llm: LLM, options: argparse.Namespace) -> bool:
-    rates = measures.throughput(llm, SIZES, options.turns)
+    rates = measures.throughput(llm, options.sizes, options.turns, options.answers)
+    first = rates[options.sizes[0]]
     print("throughput, tokens a second by sequences at a time, and by second of computing:")
     for size, (seconds, work) in rates.items():
-        print(
-            f"  {size:2}: {seconds:.1f} ({seconds / rates[1].seconds:.2f} x), {work / rates[1].work:.2f} x", flush=True
-        )
+        print(f"  {size:2}: {seconds:.1f} ({seconds / first.seconds:.2f} x), {work / first.work:.2f} x", flush=True)
     return True
 
 

@@ -34,8 +34,14 @@ class Rate(NamedTuple):
 
 
 def throughput(llm: LLM, sizes: Sequence[int], turns: int, answers: int = 16) -> dict[int, Rate]:
-    """Return the medians of interleaved turns: the same answers, one or several at a time, prompts included."""
-    asked = requests(llm, answers, 24, (16, 48), seed=1)
+    """Return the medians of interleaved turns: the same answers, one or several at a time, prompts included.
+
+    There are no drafts: random weights repeat themselves, which would count as speed.
+    """
+    asked = [
+        request._replace(settings={**request.settings, "speculate": False})
+        for request in requests(llm, answers, 24, (32, 32), seed=1)
+    ]
     rates: dict[int, list[Rate]] = {size: [] for size in sizes}
     for turn, size in itertools.product(range(turns + 1), sizes):
         llm.reset_prefix_cache()

@@ -1,7 +1,7 @@
 """Export a tiny checkpoint of every family in f32 and in 4 bits, run both, and compare them with eager PyTorch.
 
 With --gguf: build programs from quantized GGUF files of every family that has them, and compare them with transformers.
-With --states: count dispatches, and what batches, prefixes, rewinds and drafts compute.
+With --states: count dispatches, and what batches, prefixes, rewinds, drafts and chats compute.
 """
 
 from __future__ import annotations
@@ -66,17 +66,23 @@ def measure_gguf(names: Iterable[str], write_page: bool) -> int:
 
 
 def measure_states(names: list[str], write_page: bool) -> int:
-    """Measure the slots of each family, and count the dispatches of published models of these families."""
+    """Measure the slots and chats of each family, and count the dispatches of published models of these families."""
     results: dict[str, states.States] = {}
+    chats: dict[str, states.Chat] = {}
 
     def judge(name: str) -> tuple[str, str]:
         result = results[name] = states.measure(name)
         return "right" if result.batch and result.drafts else "wrong", str(tuple(result))
 
+    def talk(name: str) -> tuple[str, str]:
+        chat = chats[name] = states.measure_chat(name)
+        return "right" if chat.most < states.CHAT_LIMIT else "wrong", str(tuple(chat))
+
     counts = run_programs((name, partial(judge, name)) for name in names)
+    counts += run_programs((f"{name}, chat", partial(talk, name)) for name in names if name in states.CHATS)
     models = {name: states.count_published(model) for name, model in states.PUBLISHED.items() if model.family in names}
     if write_page:
-        states.write(results, models)
+        states.write(results, models, chats)
     return int(counts["right"] < counts.total())
 
 

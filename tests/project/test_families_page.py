@@ -99,16 +99,25 @@ STATES_WRITE = "run python -m tests.families --states --write"
 
 
 def test_state_table_has_every_family_with_the_tokens_of_each_alone():
-    results, _ = states.known(DOCS.read_text())
+    results, _, _ = states.known(DOCS.read_text())
     assert set(results) == set(families()), STATES_WRITE
     assert all(state.batch and state.drafts and state.reused >= states.SHARED - 1 for state in results.values())
     assert {name for name, state in results.items() if state.rewind} == {"qwen3_5", "qwen3_5_moe"}  # from checkpoints
 
 
 def test_published_models_are_within_their_limits_of_dispatches():
-    _, counts = states.known(DOCS.read_text())
+    _, counts, _ = states.known(DOCS.read_text())
     assert set(counts) == set(states.PUBLISHED), STATES_WRITE
     assert not [name for name, model in states.PUBLISHED.items() if counts[name].decode > model.limit]
+
+
+def test_turns_of_chats_compute_what_is_new():
+    """A question, an answer, and the part of the answer before it that stands in another place now."""
+    _, _, chats = states.known(DOCS.read_text())
+    assert list(chats) == list(states.CHATS), STATES_WRITE
+    new = states.QUESTION + states.ANSWER - 1
+    assert all(chat.first == new for chat in chats.values())
+    assert all(chat.most == new + states.ANSWER - states.THOUGHT for chat in chats.values())
 
 
 def test_state_tables_equal_their_generated_text():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,7 @@ from webpte.llm import LLM
 QUESTION = "what is it?"
 TOKENS = 8
 SETTINGS: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0}
+GAP_ROUNDS = 5
 SEEDS = (None, 1, 2, None, 1, 3, 4, None)  # of the images of eight requests; None for none
 
 
@@ -123,19 +125,27 @@ def test_client_of_openai_learns_that_an_image_is_wrong(client):
 
 @pytest.mark.slow
 def test_stream_goes_on_beside_eight_images(client):
-    """The longest gap of a stream while images are decoded and encoded is shorter than a second."""
+    """The longest gap of a stream while images are decoded and encoded is shorter than a second, in the median."""
 
-    def gaps() -> list[float]:
+    def longest_gap() -> float:
         stream = client.chat.completions.create(
             model="vlm", messages=messages(None), max_tokens=150, temperature=0, stream=True
         )
         times = [time.monotonic() for _ in stream]
-        return [later - earlier for earlier, later in itertools.pairwise(times)]
+        return max(later - earlier for earlier, later in itertools.pairwise(times))
 
-    alone = max(gaps())
-    with ThreadPoolExecutor(9) as pool:
-        streaming = pool.submit(gaps)
-        list(pool.map(lambda seed: ask(client, seed), range(10, 18)))
-        beside = max(streaming.result())
-    print(f"longest gap: {1000 * alone:.0f} ms alone, {1000 * beside:.0f} ms beside eight images")
-    assert beside < 1
+    def beside_images(seeds: range) -> float:
+        with ThreadPoolExecutor(len(seeds) + 1) as pool:
+            streaming = pool.submit(longest_gap)
+            list(pool.map(lambda seed: ask(client, seed), seeds))
+            return streaming.result()
+
+    beside_images(range(92, 100))  # compiles the kernels
+    alone, beside = [], []
+    for first in range(100, 100 + 8 * GAP_ROUNDS, 8):  # no image is encoded twice
+        alone.append(longest_gap())
+        beside.append(beside_images(range(first, first + 8)))
+    for name, gaps in (("alone", alone), ("beside eight images", beside)):
+        low, middle, high = (1000 * value for value in (min(gaps), statistics.median(gaps), max(gaps)))
+        print(f"longest gap {name}: median {middle:.0f} ms ({low:.0f}-{high:.0f} ms, n = {len(gaps)})")
+    assert statistics.median(beside) < 1

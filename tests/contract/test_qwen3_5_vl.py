@@ -152,7 +152,8 @@ def test_single_runner_of_several_axes_refuses_images(program, monkeypatch):
             model.generate(CONVERSATIONS["one image"])
 
 
-def test_bundle_of_several_axes_is_refused_with_its_image_processor(program, tmp_path):
+def test_bundle_is_refused_if_pages_cannot_prepare_its_images(program, tmp_path, monkeypatch):
+    monkeypatch.setattr("webpte.llm.image_processors.qwen2_vl.GridProcessor.page_kind", "")
     with webpte.load(program) as loaded, raises(UnsupportedError, "GridProcessor", code="image_processor"):
         webpte.bundle(loaded, tmp_path / "site")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 from playwright.sync_api import Browser
 
@@ -17,7 +18,7 @@ from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.gate import slow_but
 from tests.support.harness.node import ask_node, node_page
 from tests.support.harness.site_server import serving
-from tests.support.models import example_models, tiny_lfm2_vl, tiny_vlm
+from tests.support.models import example_models, tiny_lfm2_vl, tiny_qwen3_5_vl, tiny_vlm
 from tests.support.models.tiny_vlm import picture
 from webpte.builder import build_program
 from webpte.llm import LLM
@@ -26,7 +27,8 @@ from webpte.llm.image_processor import FILTERS, ImageProcessor, image_processor
 from .calls import Host, load
 from .conftest import WEB
 
-MAX_GREY_LEVELS = 1
+# Versions before 13 resize tall images in another order.
+MAX_GREY_LEVELS = 0 if int(PIL.__version__.partition(".")[0]) >= 13 else 1
 PROCESSORS: dict[str, tuple[dict[str, Any], list[tuple[int, ...]]]] = {
     "tiles": (tiny_vlm.PROCESSOR, [(1, 3, 16, 16)]),
     "tiles of odd sizes": (
@@ -35,6 +37,11 @@ PROCESSORS: dict[str, tuple[dict[str, Any], list[tuple[int, ...]]]] = {
     ),
     "one tile": ({**tiny_vlm.PROCESSOR, "do_image_splitting": False}, [(1, 3, 16, 16)]),
     "patches": (tiny_lfm2_vl.PROCESSOR, [(6, 192), (6, 36)]),
+    "grid": (tiny_qwen3_5_vl.PROCESSOR, [(24, 192), (24, 36), (24, 32), (24, 32)]),
+    "grid of other sides": (
+        {**tiny_qwen3_5_vl.PROCESSOR, "patch_size": 3, "merge_size": 3, "min_pixels": 1600, "max_pixels": 4900},
+        [(60, 243), (60, 225), (60, 108), (60, 108)],
+    ),
     "square": (
         {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 14, "width": 14}},
         [(1, 3, 14, 14)],
@@ -214,25 +221,64 @@ def test_image_that_cannot_be_read_is_refused(chat, part):
     assert answer["code"] == "input" and "messages[0].content[1]" in answer["message"]
 
 
-@pytest.mark.slow
-def test_patches_of_images_have_the_tokens_of_python(node_modules, tmp_path):
-    """LFM2-VL has a schedule for each number of patches, and recurrent states beside its embeddings."""
+# -- images of any size -----------------------------------------------------------------------------------------------
+
+# What another question about an image computes: a recurrent state continues from its checkpoint after the image, and
+# convolutions continue after everything that the prompts share.
+WRITERS = {
+    "lfm2_vl": (tiny_lfm2_vl.write_lfm2_vl, "at is it?/\nAssistant:"),
+    "qwen3_5": (tiny_qwen3_5_vl.write_qwen3_5_vl, "/what is it?/\nAssistant:"),  # with a special token on both sides
+}
+
+
+def question(*images: Any, words: str = "what is it?") -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [*({"type": "image", "image": each} for each in images), text(words)]}]
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def any_size(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int]:
+    """Return a program whose encoder has a schedule for each number of patches, and its bundle; and how many tokens of
+    the prompt about the second image a question with another beginning does not reuse."""
     pytest.importorskip("transformers")
-    tiny_lfm2_vl.write_lfm2_vl(tmp_path)
-    program = build_program(tmp_path, tmp_path / "vlm.pte", quantize=None, max_context=200, max_tokens=24)
+    folder = tmp_path_factory.mktemp(request.param)
+    write, computed = WRITERS[request.param]
+    write(folder)
+    program = build_program(folder, folder / "vlm.pte", quantize=None, max_context=200, max_tokens=24)
     with webpte.load(program) as loaded:
-        webpte.bundle(loaded, tmp_path / "site", sequences=1)
-    images = [picture(1, 24, 30), picture(2, 40, 56), picture(3, 9, 20)]
-    conversations = [
-        [{"role": "user", "content": [*({"type": "image", "image": each} for each in some), text("what is it?")]}]
-        for some in (images[:1], images[1:], images[:1])
-    ]
+        webpte.bundle(loaded, folder / "site", sequences=1)
+    return program, folder / "site", len(computed)
+
+
+@pytest.mark.slow
+def test_images_of_any_size_have_the_tokens_of_python(any_size, node_modules, browser):
+    """For Qwen3.5, the rows of images have positions of three axes, too."""
+    program, site, computed = any_size
+    small, large, third = picture(1, 24, 30), picture(2, 40, 56), picture(3, 9, 20)
+    conversations = [question(), question(small), question(small, words="why?"), question(large, third)]
     expected = []
-    for path in (program, tmp_path / "site"):
+    for path in (program, site):
         with LLM.load(path, max_sequences=1) as llm:
-            expected.append([natively(llm, messages)[0] for messages in conversations])
+            expected.append([natively(llm, messages) for messages in conversations])
     assert expected[0] == expected[1]
-    with serving({"site": tmp_path / "site"}) as server, node_page() as node:
-        load(node, f"{server.origin}/site/")
-        answers = [node.evaluate(ASK, [for_player(messages), SETTINGS]) for messages in conversations]
-    assert [each.get("tokens", each) for each in answers] == expected[0]
+    tokens, prompts, reused = zip(*expected[0], strict=True)
+    assert tokens[0] != tokens[1]
+
+    def asked(host: Any) -> list[Any]:
+        return [host.evaluate(ASK, [for_player(messages), SETTINGS]) for messages in conversations]
+
+    answers = {}
+    with serving({"web": WEB, "site": site}) as server:
+        with node_page() as node:
+            load(node, f"{server.origin}/site/")
+            answers["node"] = asked(node)
+        with browser.new_context() as context:
+            page = context.new_page()
+            page.set_default_timeout(TIMEOUT)
+            page.goto(f"{server.origin}/blank.html")
+            load(page, f"{server.origin}/site/")
+            answers["page"] = asked(page)
+    for host, each in answers.items():
+        assert [answer.get("tokens", answer) for answer in each] == [*tokens], host
+        assert [answer["usage"]["prompt_tokens"] for answer in each] == [*prompts], host
+        cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in each]
+        assert cached[2] == reused[2] == prompts[1] - computed, host

@@ -111,6 +111,22 @@ test("a recovery empties the caches once", async () => {
   assert.equal(slots.list[0].tokens.length, 0);
 });
 
+test("a prompt stops for checkpoints 16 tokens apart: after shared tokens, images, and at its end", async () => {
+  const program = programOf({ state_reach: [0, 0] });
+  const method = { slots: 1, recurrentStates: [{ rows: 4 }], copyStateRow() {}, takeState() {}, dispose() {} };
+  program.method = async () => method;
+  const slots = new KvSlots(program);
+  await slots.open();
+  const [slot] = slots.list;
+  slots.assign(slot, {}, tokens(90), [10, 20, 35, 41]);
+  assert.deepEqual(slot.stops, [20, 41, 90]);
+  assert.equal(slots.untilStop(slot), 20);
+  slot.tokens = tokens(21);
+  assert.equal(slots.untilStop(slot), 20);
+  slots.assign(slot, {}, tokens(60), [20, 58]);
+  assert.deepEqual(slot.stops, [58]); // the end is too near
+});
+
 test("the number of adjustments is what every batch size has words for, at most 3072", async () => {
   const { slots } = await opened();
   assert.equal(slots.maxAdjustments, Math.floor((520 - 8 - 32) / 4)); // four rows share 32 + 2048 words

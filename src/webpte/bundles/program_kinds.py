@@ -21,6 +21,7 @@ from ..fusion.llm_rewrites import (
     with_stored_output,
 )
 from ..fusion.recurrences import state_reach
+from ..fusion.rope_axes import AXES, RopeSections, with_rope_axes
 from ..graph import DType, Graph, TensorSpec
 from ..llm.engine.encoder import pool_blocks
 from ..llm.image_processor import read_image_processor
@@ -61,10 +62,13 @@ def sampling_words(rows: int, vocabulary: int) -> int:
     return rows * len(SAMPLING_WORDS) + padded_words(rows * (4 * edits + mask_words(vocabulary)))
 
 
-def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
-    """Yield all calls of a page: chunks of prompts, and steps that sample a token for each row."""
+def calls(sequences: int, most_rows: int, vocabulary: int, axes: int = 0) -> Iterator[Call]:
+    """Yield all calls of a page: chunks of prompts, and steps that sample a token for each row.
+
+    `axes` is the number of positions of each row, if the method takes them.
+    """
     for rows in prefill_rows(most_rows):
-        yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0)
+        yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0, axes=axes)
     for rows in decode_rows(sequences):
         plain, full = rows * len(SAMPLING_WORDS), sampling_words(rows, vocabulary)
         for words, features in (
@@ -73,12 +77,13 @@ def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
             (full, FEATURE_ADJUSTMENTS | FEATURE_TOP_LOGPROBS),
         ):
             for position in (0, LONG_POSITION):
-                yield _call(rows, rows, rows, words, features, position)
+                yield _call(rows, rows, rows, words, features, position, axes=axes)
 
 
-def _call(rows: int, singles: int, picked: int, words: int, features: int, position: int = 0) -> Call:
+def _call(rows: int, singles: int, picked: int, words: int, features: int, position: int = 0, *, axes: int) -> Call:
     tokens, places = np.zeros((1, rows), np.int64), np.full((rows, 2), (0, position), np.int32)
-    return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features
+    by_axis = [np.zeros((rows, axes), np.int32)] if axes else []
+    return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features, *by_axis
 
 
 def language_parts(
@@ -90,19 +95,21 @@ def language_parts(
         check_template(metadata.template)
     images = _images(site, program, metadata)
     methods = MethodWriter(site, progress, len(slot_counts(sequences)) + (images is not None))
-    embeddings = 0
+    embeddings, axes = 0, 0
     if images is not None:
         images.add(methods, program)
         embeddings = pool_blocks(images.rows) * images.rows
+        axes = 0 if images.sections is None else AXES
     fingerprint = program.fingerprint("forward")
     most_rows, vocabulary = _sizes(program)
     for slots in slot_counts(sequences):
-        rewrite = functools.partial(with_sampled_slots, slots=slots, embedding_rows=embeddings)
+        sections = None if images is None else images.sections
+        rewrite = functools.partial(_rewritten, slots=slots, embedding_rows=embeddings, sections=sections)
         planner = methods.add(
             "forward",
             fingerprint,
             lambda caps, slots=slots, rewrite=rewrite: planned(  # type: ignore[misc]
-                program, "forward", caps, calls(slots, most_rows, vocabulary), rewrite
+                program, "forward", caps, calls(slots, most_rows, vocabulary, axes), rewrite
             ),
             slots,
         )
@@ -129,11 +136,17 @@ def language_parts(
     return {"language": language, "methods": methods.written()}
 
 
+def _rewritten(graph: Graph, slots: int, embedding_rows: int, sections: RopeSections | None) -> Graph:
+    slotted = with_sampled_slots(graph, slots, embedding_rows=embedding_rows)
+    return slotted if sections is None else with_rope_axes(slotted, sections)
+
+
 class _Images(NamedTuple):
     """The image encoder of a language model."""
 
     method: str
     rows: int  # of an output at most
+    sections: RopeSections | None  # of a decoder that rotates these by three axes
     shapes: Sequence[Shapes]
     entry: dict[str, Any]  # of the manifest
 
@@ -158,7 +171,8 @@ class _Images(NamedTuple):
 
 def _images(site: Site, program: Program, metadata: ModelMetadata) -> _Images | None:
     """Return the image encoder; None if the program has none, or none with its processor beside it."""
-    method, config = language_methods(program).encoder, metadata.image_processor
+    model, config = language_methods(program), metadata.image_processor
+    method = model.encoder
     if method is None or config is None:
         return None
     graph = program.graph(method)
@@ -175,8 +189,9 @@ def _images(site: Site, program: Program, metadata: ModelMetadata) -> _Images | 
         "config": site.add(config.read_bytes(), "json"),
         "processor": processor.declaration(),
         "max_rows": rows,
+        "rope_axes": model.sections is not None,
     }
-    return _Images(method, rows, processor.encoder_shapes(inputs), entry)
+    return _Images(method, rows, model.sections, processor.encoder_shapes(inputs), entry)
 
 
 def _sizes(program: Program) -> tuple[int, int]:

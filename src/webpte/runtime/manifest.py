@@ -17,7 +17,7 @@ from typing import Any
 from ..budgets import spend
 from ..container import MappedFile
 from ..errors import Error, FormatError
-from ..plan.value_json import check_format, json_field, json_int, json_ints, json_list, json_str
+from ..plan.value_json import check_format, json_bool, json_field, json_int, json_ints, json_list, json_str
 from ..wgsl import BROWSER_LIMITS
 
 FORMAT, VERSION = "webpte bundle", 2
@@ -77,6 +77,7 @@ class Language:
     context_limit: Mapping[str, Any] | None = None  # why the context is not longer; None in older bundles
     state_reach: tuple[int, int] | None = None  # of slots that do not keep every position: needed and held positions
     image_processor: BundledFile | None = None  # preprocessor_config.json; None if the model reads no images
+    rope_axes: bool = False  # `forward` takes the positions of each row along three axes
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,7 @@ class _ManifestReader:
             context_limit=_object(item, "context_limit") if "context_limit" in item else None,
             state_reach=_reach(item["state_reach"]) if item.get("state_reach") is not None else None,
             image_processor=self._file(json_field(item["images"], "config")) if item.get("images") else None,
+            rope_axes=json_bool(item["images"].get("rope_axes", False), "rope_axes") if item.get("images") else False,
         )
 
 

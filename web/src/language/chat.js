@@ -1,6 +1,6 @@
 // Chats and completions of a language model, in OpenAI's format.
 import { inputError, throwIfAborted, WebpteError } from "../errors.js";
-import { Engine, GenerationRequest } from "./engine.js";
+import { Engine, GenerationRequest, NO_IMAGES } from "./engine.js";
 import { isImage, partsOf } from "./parts.js";
 import { applyDefaults, samplingParamsFrom, tokensFrom } from "./settings.js";
 import { joinChunks, StopStringBuffer } from "./stream.js";
@@ -89,7 +89,7 @@ export class Language {
     const isChat = request.messages !== undefined;
     const template = isChat ? this.#language.chat_template : null;
     const splitter = thoughtAfter(template, this.#tokenizer, prompt, isThinking(request), matcher !== null);
-    const { ids, inputs } = this.#rows(prompt, images);
+    const { ids, ...rows } = this.#rows(prompt, images);
     if (!ids.length) throw inputError("prompt", "at least one token", 0);
     if (ids.length >= context_length) {
       const expected = `fewer tokens than the model's context of ${context_length}`;
@@ -100,13 +100,13 @@ export class Language {
       context: context_length,
       maxAdjustments: this.#engine.kvSlots.maxAdjustments,
     };
-    return this.#chunks(new GenerationRequest(ids, settings, limits, matcher, splitter, inputs), request, signal);
+    return this.#chunks(new GenerationRequest(ids, settings, limits, matcher, splitter, rows), request, signal);
   }
 
   /** Return tokens with the rows of images in the place of their tokens. @param {number[]} tokens
    * @param {import("./images/prompts.js").PreparedImage[]} images */
   #rows(tokens, images) {
-    return this.#images && images.length ? this.#images.rows(tokens, images) : { ids: tokens, inputs: undefined };
+    return this.#images && images.length ? this.#images.rows(tokens, images) : { ids: tokens, ...NO_IMAGES };
   }
 
   /** Return the tokens of a request, with one for each tile of its images. @param {any} request

@@ -16,6 +16,9 @@ const MAX_UNREAD_TOKENS = 16; // a request with as many is not computed until it
 const SUBMIT_MS = 50; // what a submit of several decode steps may take, so that text still streams
 const MAX_STEPS_PER_SUBMIT = 8;
 
+/** @type {Omit<import("./images/prompts.js").ImageRows, "ids">} */
+export const NO_IMAGES = { inputs: new Map(), ends: [], offsets: [[0, 0, 0]] };
+
 /** One answer: its tokens, its progress, and the tokens that its caller has not read yet. */
 export class GenerationRequest {
   /** Not read yet. @type {{sampled: SampledToken, finish: FinishReason | null}[]} */
@@ -39,10 +42,10 @@ export class GenerationRequest {
    * @param {{ends: Set<number>, context: number, maxAdjustments: number}} limits
    * @param {import("./grammar_matcher.js").GrammarMatcher | null} matcher of the answer, after a thought
    * @param {import("./thinking.js").ReasoningSplitter | null} splitter
-   * @param {Map<number, import("./embeddings.js").Inputs>} inputs of an encoder, by the first id of their rows
+   * @param {typeof NO_IMAGES} images of the prompt
    */
-  constructor(prompt, settings, limits, matcher, splitter = null, inputs = new Map()) {
-    this.inputs = inputs;
+  constructor(prompt, settings, limits, matcher, splitter = null, images = NO_IMAGES) {
+    this.images = images;
     this.tokens = [...prompt];
     this.numPrompt = prompt.length;
     this.settings = settings;
@@ -245,7 +248,7 @@ export class Engine {
       const slot = this.kvSlots.lookupPrefix(reusable);
       if (slot) {
         request.slot = slot;
-        const cached = this.kvSlots.assign(slot, request, reusable);
+        const cached = this.kvSlots.assign(slot, request, reusable, request.images.ends);
         request.numCached ??= cached;
         this.#waiting.shift();
         this.#active.push(request);
@@ -275,9 +278,9 @@ export class Engine {
     const maxRows = othersDecode ? this.#maxPrefillRows() : Infinity;
     const started = performance.now();
     const chunk = rest.slice(0, this.kvSlots.prefillRows(rest.length, maxRows).rows);
-    const count = await this.kvSlots.encode(chunk, request.inputs, othersDecode ? 1 : Infinity);
+    const count = await this.kvSlots.encode(chunk, request.images.inputs, othersDecode ? 1 : Infinity);
     const { rows } = this.kvSlots.prefillRows(count, maxRows);
-    await this.kvSlots.prefill(slot, chunk.slice(0, Math.min(count, rows)), rows);
+    await this.kvSlots.prefill(slot, chunk.slice(0, Math.min(count, rows)), rows, request.images.offsets);
     this.#record([request], rows, performance.now() - started);
   }
 
@@ -298,7 +301,7 @@ export class Engine {
     const batch = requests.filter((request) => {
       try {
         const [slot, token] = /** @type {[any, any]} */ ([request.slot, request.tokens.at(-1)]);
-        rows.push({ slot, token, params: request.nextParams() });
+        rows.push({ slot, token, params: request.nextParams(), offsets: request.images.offsets });
         return true;
       } catch (error) {
         return this.#fail(request, error);
@@ -310,7 +313,7 @@ export class Engine {
     const started = performance.now();
     const last = rows.map(({ token }) => token);
     if (!last.every(isToken)) {
-      await this.kvSlots.encode(last, new Map(batch.flatMap(({ inputs }) => [...inputs])), Infinity);
+      await this.kvSlots.encode(last, new Map(batch.flatMap(({ images }) => [...images.inputs])), Infinity);
     }
     const sampled = await this.kvSlots.decode(rows, steps);
     const elapsed = performance.now() - started;

@@ -19,13 +19,15 @@ import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unp
  * @property {number} latest the checkpoint that the next one of an answer replaces
  * @property {number[]} stops numbers of tokens after which a checkpoint is made, ascending
  */
-/** @typedef {{slot: Slot, token: number, params: RowSamplingParams}} DecodeRow a token and how the next one is sampled */
-/** @typedef {[token: number, slot: number, position: number]} BatchToken a token, or the id of a row of embeddings, at a
- * position of a slot's cache */
+/** @typedef {{slot: Slot, token: number, params: RowSamplingParams, offsets: number[][]}} DecodeRow a token and how the
+ * next one is sampled */
+/** @typedef {[token: number, slot: number, position: number, offsets: number[][]]} BatchToken a token, or the id of a row
+ * of embeddings, at a position of a slot's cache, and its offsets; see ImageRows */
 
 const MIN_REUSED_TOKENS = 8; // for a shorter common prefix, the least recently used slot is taken
 const MIN_SAVED_ROWS = 16; // a prompt is computed in two steps if that saves at least this number of rows
 const MIN_SAVED_TOKENS = 16; // between two checkpoints of a slot
+const AXES = 3; // of positions: time, row and column
 
 export class KvSlots {
   /** @type {Slot[]} */
@@ -123,13 +125,16 @@ export class KvSlots {
    * @param {Slot} slot
    * @param {object} owner
    * @param {number[]} tokens
+   * @param {number[]} [ends] the tokens up to each image
    */
-  assign(slot, owner, tokens) {
+  assign(slot, owner, tokens, ends = []) {
     const count = this.#usable(slot, tokens);
     const shared = Math.max(...this.list.map((each) => commonPrefix(each.tokens, tokens)));
     slot.owner = owner;
     slot.lastUsed = ++this.#clock;
-    slot.stops = this.#checkpoints ? [shared, tokens.length].filter((stop) => stop >= count + MIN_SAVED_TOKENS) : [];
+    slot.stops = [];
+    const stops = this.#checkpoints ? [shared, tokens.length, ...ends].sort((a, b) => a - b) : [];
+    for (const stop of stops) if (stop >= (slot.stops.at(-1) ?? count) + MIN_SAVED_TOKENS) slot.stops.push(stop);
     truncate(slot, count);
     if (!this.#continuesAt(slot, count)) {
       this.#method.copyStateRow(slot.checkpoints.get(count), this.#checkpoints + slot.number);
@@ -209,10 +214,11 @@ export class KvSlots {
     return { rows: below + smallest(count - below) + MIN_SAVED_ROWS <= whole ? below : whole, sizes };
   }
 
-  /** Append tokens to the cache of a slot. @param {Slot} slot @param {number[]} tokens @param {number} rows */
-  async prefill(slot, tokens, rows) {
+  /** Append tokens to the cache of a slot. @param {Slot} slot @param {number[]} tokens @param {number} rows
+   * @param {number[][]} offsets */
+  async prefill(slot, tokens, rows, offsets) {
     const start = slot.tokens.length;
-    const batch = tokens.map((token, at) => /** @type {BatchToken} */ ([token, slot.number, start + at]));
+    const batch = tokens.map((token, at) => /** @type {BatchToken} */ ([token, slot.number, start + at, offsets]));
     this.#beforeWrite(slot, tokens.length);
     await this.#method.run(this.#arguments(batch, rows, 0, pack([], 1, 0), 0), { outputs: [TOKEN] });
     slot.tokens.push(...tokens);
@@ -225,8 +231,8 @@ export class KvSlots {
     const rows = this.#language.decode_rows.find((/** @type {number} */ size) => size >= decodeRows.length);
     const params = decodeRows.map((row) => row.params);
     const packed = pack(params, rows, this.#language.sampling_words[rows]);
-    const batch = decodeRows.map(({ slot, token }) => {
-      return /** @type {BatchToken} */ ([token, slot.number, slot.tokens.length]);
+    const batch = decodeRows.map(({ slot, token, offsets }) => {
+      return /** @type {BatchToken} */ ([token, slot.number, slot.tokens.length, offsets]);
     });
     for (const { slot } of decodeRows) {
       const end = slot.tokens.length;
@@ -248,9 +254,15 @@ export class KvSlots {
   #arguments(batch, rows, numDecode, { words, adjustments, features }, step) {
     const tokens = new Int32Array(rows);
     const slotMapping = Int32Array.from({ length: 2 * rows }, (_, at) => (at % 2 ? 0 : -1));
-    batch.forEach(([token, slot, position], row) => {
+    const positions = new Int32Array(AXES * rows);
+    batch.forEach(([token, slot, position, offsets], row) => {
       tokens[row] = isToken(token) ? token : /** @type {EmbeddingPool} */ (this.#embeddings).token(token);
       slotMapping.set([slot, position], 2 * row);
+      const added = offsets[Math.min(position, offsets.length - 1)];
+      positions.set(
+        added.map((each) => position + each),
+        AXES * row,
+      );
     });
     const logitsIndices = Int32Array.from({ length: numDecode || 1 }, (_, row) => row);
     return [
@@ -262,6 +274,7 @@ export class KvSlots {
       { data: words, dims: [words.length] },
       adjustments,
       features,
+      ...(this.#language.images?.rope_axes ? [{ data: positions, dims: [rows, AXES] }] : []),
     ];
   }
 

@@ -14,6 +14,7 @@ from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS
 from ...progress import OnProgress, ignore
 from ...runtime import Bundle, Method
 from ...runtime.manifest import VISION_ENCODER, Language
+from ...typing import Array
 from ..metadata import vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .decode_steps import DecodeSteps, StepInputs, start_steps
@@ -31,6 +32,7 @@ class BundledRunner(SlotPool):
     def __init__(self, bundle: Bundle, language: Language, max_slots: int, progress: OnProgress = ignore) -> None:
         self._bundle = bundle
         self._language = language
+        self.rope_axes = language.rope_axes
         self._slot_counts = sorted(
             {v.cache_slots for v in bundle.manifest.methods["forward"] if v.cache_slots is not None}
         )
@@ -123,7 +125,7 @@ class BundledRunner(SlotPool):
         for size in split(len(tokens), self._language.prefill_rows):
             piece = _padded(tokens[start : start + size], size)
             picked = np.zeros(1, np.int32)  # a step computes the logits of at least one token
-            self.method.run((*_table(piece), 0, picked, 0, *pack([RowSamplingParams()])), outputs=())
+            self.method.run(self.inputs(_table(piece), 0, picked, pack([RowSamplingParams()])), outputs=())
             start += size
 
     def _decode(self, tokens: Sequence[BatchToken], params_by_row: Sequence[RowSamplingParams]) -> list[SampledToken]:
@@ -138,7 +140,7 @@ class BundledRunner(SlotPool):
         packed = pack(
             [*params_by_row, *[RowSamplingParams()] * (size - len(tokens))], self._language.sampling_words[size]
         )
-        return (*_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), 0, *packed)
+        return self.inputs(_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), packed)
 
 
 def _taken_until(numbers: deque[int], sampled: Iterable[int]) -> list[int]:
@@ -153,9 +155,8 @@ def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
     return [*tokens, *[IDLE] * (size - len(tokens))]
 
 
-def _table(tokens: Sequence[BatchToken]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    table = np.array(tokens, np.int64)  # (R, 7)
-    return table[None, :, 0], table[:, 1:3].astype(np.int32)
+def _table(tokens: Sequence[BatchToken]) -> Array:
+    return np.array(tokens, np.int64)  # (R, 7)
 
 
 @functools.cache

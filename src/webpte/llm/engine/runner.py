@@ -173,6 +173,7 @@ class SlotPool(EncoderPart, ABC):
 
     batching_unsupported_reason = None
     capacity: int
+    rope_axes = False  # the method takes three positions of each row
 
     def __init__(self, program: MethodSource, max_slots: int, progress: OnProgress) -> None:
         self.program = program
@@ -222,6 +223,13 @@ class SlotPool(EncoderPart, ABC):
 
     def restore(self, slot: int, checkpoint: int) -> None:
         self._copy(self._state_extents(checkpoint, self._state_row(slot)))
+
+    def inputs(self, table: Array, num_decode: int, picked: Array, packed: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the inputs of a step. `table` has the tokens (R, 7)."""
+        inputs = (table[None, :, 0], table[:, 1:3].astype(np.int32), num_decode, picked, 0, *packed)
+        if not self.rope_axes:
+            return inputs
+        return (*inputs, (table[:, 2:3] + table[:, 4:7]).astype(np.int32))
 
     def _copy(self, extents: Iterable[Extent]) -> None:
         with self.method.exclusive() as state:
@@ -306,6 +314,7 @@ class BatchedRunner(SlotPool):
         model: LanguageMethods = FORWARD,
     ) -> None:
         self._caches, self._model = caches, model
+        self.rope_axes = model.sections is not None
         self.load_encoder(program, model, progress)
         super().__init__(program, max_slots, progress)
         self.capacity = context(program, self.method.plan)
@@ -362,13 +371,6 @@ class BatchedRunner(SlotPool):
             table = np.concatenate([table, np.tile(IDLE, (idle, 1))])
         picked = np.array([sample.row for sample in samples], np.int32)
         return self.inputs(table, num_decode, picked, pack([sample.params for sample in samples]))
-
-    def inputs(self, table: Array, num_decode: int, picked: Array, packed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the inputs of a step. `table` has the tokens (R, 7)."""
-        inputs = (table[None, :, 0], table[:, 1:3].astype(np.int32), num_decode, picked, 0, *packed)
-        if self._model.sections is None:
-            return inputs
-        return (*inputs, (table[:, 2:3] + table[:, 4:7]).astype(np.int32))
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         table = np.tile(IDLE, (num_tokens, 1))

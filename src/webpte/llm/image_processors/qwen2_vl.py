@@ -34,6 +34,7 @@ class GridProcessor(ImageProcessor):
     position_side: int = 0  # rows and columns of the encoder's table of positions
     head_dim: int = 0  # of the encoder
 
+    page_kind = "grid"
     image_token = "<|image_pad|>"
     placeholder = "<|image_pad|>"
 
@@ -65,7 +66,12 @@ class GridProcessor(ImageProcessor):
         return int(pixels.shape[2]) // self.unit
 
     def min_rows(self, max_rows: int) -> int:
-        return 1
+        least, most = -(-self.min_pixels // self.unit**2), self.max_pixels // self.unit**2
+        return max(1, min(least, most // 4))  # an image that shrinks may lose half of a row and a column
+
+    def encoder_shapes(self, inputs: Sequence[tuple[int, ...]]) -> list[Sequence[tuple[int, ...]]]:
+        most = self.max_pixels // self.unit**2
+        return [[(count, columns) for _, columns in inputs] for count in range(self.min_rows(most), most + 1)]
 
     def arguments(self, pixels: Array) -> tuple[Array, ...]:
         """Return the patches of blocks, the weights of the positions of each, and the cosines and sines of these."""

@@ -12,6 +12,7 @@ import { cropped, resized } from "./resize.js";
  * @property {(tiles: Tiles, fields: any) => string} text of an image in a prompt, with a token for each tile
  * @property {(tile: Planes, fields: any) => EncoderInput[]} inputs
  * @property {(tile: Planes, fields: any, maxRows: number) => number} rows of a tile in the decoder's input
+ * @property {(tile: Planes, fields: any) => number} columns of the grid that these are; 0 if positions have one axis
  */
 
 const MAX_SIDE_PIXELS = 4096;
@@ -53,6 +54,7 @@ const square = {
   text: (_, { image_token, placeholder }) => `\n\n${placeholder}${image_token}<end_of_image>\n\n`,
   inputs: pixels,
   rows: (_tile, _fields, maxRows) => maxRows,
+  columns: () => 0,
 };
 
 /** Return a size with a longer side of this length. The other is rounded by `round`, which knows which one it is.
@@ -86,24 +88,33 @@ const tiles = {
   },
 };
 
-/** Return the nearest size of whole blocks, as many of them as an image may have. @param {Size} size @param {any} fields
- * @returns {Size} */
-function wholeBlocks(size, { patch_side, block_side, min_blocks, max_blocks }) {
-  const unit = patch_side * block_side;
+/** Return the nearest size of whole blocks, within numbers of pixels. @param {Size} size @param {number} unit pixels of
+ * a block's side @param {number} min @param {number} max @param {number} [least] blocks of a side @returns {Size} */
+function wholeBlocks(size, unit, min, max, least = 0) {
   const area = size[0] * size[1];
-  const nearest = size.map((side) => Math.max(unit, round(side / unit) * unit));
-  const blocks = (nearest[0] * nearest[1]) / unit ** 2;
-  if (blocks > max_blocks) {
-    const shrink = Math.sqrt(area / (max_blocks * unit ** 2));
-    const [height, width] = size.map((side) => Math.max(unit, Math.floor(side / shrink / unit) * unit));
-    return [height, width];
+  const nearest = size.map((side) => Math.max(least, round(side / unit)) * unit);
+  const pixels = nearest[0] * nearest[1];
+  const shrink = Math.sqrt(area / max);
+  const grow = Math.sqrt(min / area);
+  const [height, width] =
+    pixels > max
+      ? size.map((side) => Math.max(unit, Math.floor(side / shrink / unit) * unit))
+      : pixels < min
+        ? size.map((side) => Math.ceil((side * grow) / unit) * unit)
+        : nearest;
+  return [height, width];
+}
+
+/** Return the numbers of patches, block after block. @param {number} rows of blocks @param {number} columns
+ * @param {number} block patches of a side @param {(top: number, left: number) => void} each takes a patch's place */
+function byBlocks(rows, columns, block, each) {
+  for (let at = 0; at < rows * columns * block ** 2; at++) {
+    const [number, inner] = [Math.trunc(at / block ** 2), at % block ** 2];
+    each(
+      Math.trunc(number / columns) * block + Math.trunc(inner / block),
+      (number % columns) * block + (inner % block),
+    );
   }
-  if (blocks < min_blocks) {
-    const grow = Math.sqrt((min_blocks * unit ** 2) / area);
-    const [height, width] = size.map((side) => Math.ceil((side * grow) / unit) * unit);
-    return [height, width];
-  }
-  return [nearest[0], nearest[1]];
 }
 
 /** Return the rows and columns of tiles whose proportions are nearest to those of the image. @param {Size} size
@@ -139,7 +150,8 @@ const patches = {
     const { patch_side, block_side, max_blocks, tile_side, split, overview, tolerance, resample } = fields;
     const unit = patch_side * block_side;
     const [height, width] = [image.height, image.width];
-    const size = wholeBlocks([height, width], fields);
+    const area = unit ** 2;
+    const size = wholeBlocks([height, width], unit, fields.min_blocks * area, max_blocks * area, 1);
     if (size[0] * size[1] > max_blocks * unit ** 2) {
       const expected = `sides that ${max_blocks} blocks of ${unit} pixels can approximate`;
       throw inputError("image", expected, [width, height]);
@@ -166,10 +178,7 @@ const patches = {
     const patchData = new Float32Array(values.length);
     const weights = new Float32Array(rows * columns * (block * positions) ** 2);
     let [to, weight] = [0, 0];
-    for (let at = 0; at < rows * columns * block ** 2; at++) {
-      const [number, inner] = [Math.trunc(at / block ** 2), at % block ** 2];
-      const top = Math.trunc(number / columns) * block + Math.trunc(inner / block);
-      const left = (number % columns) * block + (inner % block);
+    byBlocks(rows, columns, block, (top, left) => {
       for (const high of down[top]) for (const wide of across[left]) weights[weight++] = high * wide;
       for (let row = top * patch; row < (top + 1) * patch; row++) {
         for (let column = left * patch; column < (left + 1) * patch; column++) {
@@ -178,15 +187,78 @@ const patches = {
           }
         }
       }
-    }
-    const input = (/** @type {Float32Array} */ data) => ({
-      data,
-      dims: [rows * columns, data.length / rows / columns],
     });
-    return [input(patchData), input(weights)];
+    return inRows([patchData, weights], rows * columns);
   },
   rows: ({ width, height }, { patch_side, block_side }) => (width * height) / (patch_side * block_side) ** 2,
+  columns: () => 0,
+};
+
+/** @param {Float32Array[]} inputs @param {number} rows @returns {EncoderInput[]} */
+const inRows = (inputs, rows) => inputs.map((data) => ({ data, dims: [rows, data.length / rows] }));
+
+const MAX_RATIO = 200; // of the sides of an image
+const ROPE_THETA = 10000; // of the rotation in the encoder
+
+/** Return the weights (target, source) of a linear resize of a row that keeps the first and the last element.
+ * @param {number} source @param {number} target */
+function cornerWeights(source, target) {
+  const { fround } = Math;
+  const step = target > 1 ? (source - 1) / (target - 1) : 0;
+  const place = (/** @type {number} */ at) => fround(at === target - 1 && at ? source - 1 : at * step);
+  return Array.from({ length: target }, (_, at) =>
+    Float32Array.from({ length: source }, (_, from) => Math.max(0, 1 - Math.abs(fround(place(at) - from)))),
+  );
+}
+
+/** @type {Kind} */
+const grid = {
+  split(image, { patch_side, block_side, min_pixels, max_pixels, resample }) {
+    const [height, width] = [image.height, image.width];
+    const size = wholeBlocks([height, width], patch_side * block_side, min_pixels, max_pixels);
+    if (Math.max(height, width) > MAX_RATIO * Math.min(height, width) || size[0] * size[1] > max_pixels) {
+      const expected = `sides of a ratio up to ${MAX_RATIO} that ${max_pixels} pixels can approximate`;
+      throw inputError("image", expected, [width, height]);
+    }
+    return { tiles: [resized(image, size, resample)], rows: 0, columns: 0 };
+  },
+  text: (_, { image_token }) => image_token,
+  inputs(tile, fields) {
+    const { patch_side: patch, block_side: block, position_side: positions, head_dim } = fields;
+    const { fround } = Math;
+    const { width, height } = tile;
+    const [rows, columns] = [height / patch / block, width / patch / block];
+    const count = rows * columns * block ** 2;
+    const values = normalized(tile, fields);
+    const [down, across] = [rows, columns].map((blocks) => cornerWeights(positions, blocks * block));
+    const frequencies = Array.from({ length: head_dim / 4 }, (_, pair) =>
+      fround(1 / ROPE_THETA ** (pair / (head_dim / 4))),
+    );
+    const lengths = [3 * patch ** 2, positions ** 2, head_dim, head_dim];
+    const inputs = lengths.map((length) => new Float32Array(count * length));
+    const [patchData, weights, cosines, sines] = inputs;
+    let [to, weight, turn] = [0, 0, 0];
+    byBlocks(rows, columns, block, (top, left) => {
+      for (const high of down[top]) for (const wide of across[left]) weights[weight++] = high * wide;
+      for (const place of [top, left, top, left]) {
+        for (const frequency of frequencies) {
+          cosines[turn] = Math.cos(fround(place * frequency));
+          sines[turn++] = Math.sin(fround(place * frequency));
+        }
+      }
+      for (let color = 0; color < 3; color++) {
+        for (let row = top * patch; row < (top + 1) * patch; row++) {
+          const from = (color * height + row) * width + left * patch;
+          patchData.set(values.subarray(from, from + patch), to);
+          to += patch;
+        }
+      }
+    });
+    return inRows(inputs, rows * columns);
+  },
+  rows: patches.rows,
+  columns: ({ width }, { patch_side, block_side }) => width / (patch_side * block_side),
 };
 
 /** @type {Record<string, Kind>} */
-export const KINDS = { square, tiles, patches };
+export const KINDS = { square, tiles, patches, grid };

@@ -7,8 +7,16 @@ import { planesOf } from "./resize.js";
 
 /** @typedef {import("../template.js").Message} Message */
 /** @typedef {import("./processors.js").EncoderInput} EncoderInput */
-/** @typedef {{ ids: number[], inputs: () => EncoderInput[] }} Tile  ids: of its rows in a prompt */
+/** @typedef {{ ids: number[], inputs: () => EncoderInput[], columns: number }} Tile  ids: of its rows in a prompt */
 /** @typedef {{ text: string, tiles: Tile[] }} PreparedImage */
+/**
+ * @typedef {object} ImageRows a prompt
+ * @property {number[]} ids of its tokens and rows of images
+ * @property {Map<number, import("../embeddings.js").Inputs>} inputs what rows are encoded from, by the first id of a tile
+ * @property {number[]} ends the ids up to the last row of each image
+ * @property {number[][]} offsets by position, and of those after the prompt: what is added for time, row and column. A
+ * grid of h x w rows takes up the positions of max(h, w) tokens
+ */
 
 const SOURCES = ["image", "url", "image_url"]; // fields of a part with an image
 
@@ -54,7 +62,7 @@ export class ImagePrompts {
       const key = `${tile.width} ${await sha256(new Uint8Array(tile.data.buffer))}`;
       const ids = this.#ids.get(key) ?? rowIds(this.#ids.size, this.#kind.rows(tile, processor, max_rows));
       this.#ids.set(key, ids);
-      return { ids, inputs: () => this.#kind.inputs(tile, processor) };
+      return { ids, inputs: () => this.#kind.inputs(tile, processor), columns: this.#kind.columns(tile, processor) };
     });
     return { text: this.#kind.text(split, processor), tiles: await Promise.all(tiles) };
   }
@@ -69,15 +77,30 @@ export class ImagePrompts {
     return pieces.map((piece, at) => piece + (images[at]?.text ?? "")).join("");
   }
 
-  /** Return the tokens of an expanded chat with the ids of a tile's rows for each image token, and what the rows are
-   * encoded from, by the first id of a tile.
-   * @param {number[]} tokens @param {PreparedImage[]} images */
+  /** Return the tokens of an expanded chat with the ids of a tile's rows for each image token.
+   * @param {number[]} tokens @param {PreparedImage[]} images @returns {ImageRows} */
   rows(tokens, images) {
     const tiles = images.flatMap((image) => image.tiles);
-    let next = 0;
-    const ids = tokens.flatMap((token) => (token === this.#token ? (tiles[next++]?.ids ?? []) : [token]));
+    const last = new Set(images.map((image) => image.tiles.at(-1)));
+    /** @type {ImageRows} */
+    const { ids, inputs, ends, offsets } = { ids: [], inputs: new Map(), ends: [], offsets: [] };
+    let [next, after] = [0, 0];
+    for (const token of tokens) {
+      const tile = token === this.#token ? tiles[next++] : undefined;
+      const { ids: rows, columns } = tile ?? { ids: [token], columns: 0 };
+      ids.push(...rows);
+      rows.forEach((_, row) => {
+        const first = after - (columns && row);
+        offsets.push(
+          columns ? [first, first + Math.trunc(row / columns), first + (row % columns)] : [after, after, after],
+        );
+      });
+      if (columns) after += Math.max(rows.length / columns, columns) - rows.length;
+      if (tile) inputs.set(rows[0], tile.inputs);
+      if (last.has(tile)) ends.push(ids.length);
+    }
     if (next !== tiles.length) throw inputError("messages", `${tiles.length} image tokens`, next);
-    return { ids, inputs: new Map(tiles.map((tile) => [tile.ids[0], tile.inputs])) };
+    return { ids, inputs, ends, offsets: [...offsets, [after, after, after]] };
   }
 }
 

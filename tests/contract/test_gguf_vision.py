@@ -11,6 +11,8 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.models import example_models
 from tests.support.models.gguf_vlm import write_encoder, write_model
+from tests.support.models.tiny_gemma3_vl import BLOCK as GEMMA3_BLOCK
+from tests.support.models.tiny_gemma3_vl import write_gemma3_vl
 from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, write_lfm2_vl
 from tests.support.models.tiny_vlm import SIDE, build_vlm, picture
 from tests.support.oracle.conversations import image, text
@@ -92,6 +94,21 @@ def test_encoder_of_lfm2_vl_has_the_weights_of_the_folder_and_published_tiles(tm
     assert ours.tower.max_rows == (512 // (PATCH * BLOCK)) ** 2
 
 
+def test_encoder_of_gemma3_has_the_weights_and_the_processor_of_the_folder(tmp_path):
+    write_gemma3_vl(tmp_path)
+    write_encoder(tmp_path, tmp_path / "mmproj.gguf", {"clip.vision.projector.scale_factor": GEMMA3_BLOCK})
+    ours, expected = read_vision_beside(tmp_path / "gemma3.gguf", 64, ["<image_soft_token>"]), vision(tmp_path)
+    assert ours is not None
+    sizes = [
+        replace(each.tower, norm_eps=0.0, connector=replace(each.tower.connector, norm_eps=0.0))
+        for each in (ours, expected)
+    ]
+    assert sizes[0] == sizes[1] and sizes[0].bidirectional
+    for name in expected.weights.sources:
+        np.testing.assert_array_equal(ours.weights.read(name), expected.weights.read(name), name)
+    assert image_processor("ours", ours.processor) == image_processor("expected", expected.processor)
+
+
 def test_encoder_without_a_size_of_the_whole_image_has_one_tile(checkpoint, model, tmp_path):
     write_encoder(checkpoint, tmp_path / "mmproj.gguf", {"clip.vision.preproc_image_size": None})
     processor = image_processor("ours", vision(model).processor)
@@ -123,7 +140,7 @@ def test_encoder_of_another_model_is_left_out(checkpoint, tmp_path, caplog):
     assert "mmproj-smolvlm.gguf (idefics3), mmproj-wide.gguf (idefics3)" in caplog.text
 
 
-@pytest.mark.parametrize(("projector", "shown"), [("gemma3", "gemma3"), (None, "no projector")])
+@pytest.mark.parametrize(("projector", "shown"), [("pixtral", "pixtral"), (None, "no projector")])
 def test_encoder_of_another_kind_is_left_out(checkpoint, model, tmp_path, caplog, projector, shown):
     write_encoder(checkpoint, tmp_path / "mmproj.gguf", {"clip.projector_type": projector})
     assert read_checkpoint(model).vision is None

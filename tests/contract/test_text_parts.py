@@ -17,15 +17,6 @@ from webpte.builder.context import choose_sizes
 from webpte.checkpoints.checkpoint import model_kind, read_checkpoint
 
 VISION = {
-    "gemma3": {
-        "model_type": "siglip_vision_model",
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-        "patch_size": 14,
-    },
     "gemma4": {
         "model_type": "gemma4_vision",
         "hidden_size": 16,
@@ -45,7 +36,7 @@ VISION = {
         "patch_size": 14,
     },
 }
-TEXT = {"gemma3": ("gemma3", 0), "gemma4": ("gemma4", 0), "mistral3": ("ministral3", 0)}
+TEXT = {"gemma4": ("gemma4", 0), "mistral3": ("ministral3", 0)}
 
 
 @pytest.mark.parametrize("kind", VISION)
@@ -55,9 +46,8 @@ def test_text_part_logits_equal_transformers(kind, tmp_path, caplog):
     family, number = TEXT[kind]
     tiny = list(tinies()[family].values())[number]
     text = {**COMMON, **tiny.fields, "model_type": tiny.model_type}
-    own = {"mm_tokens_per_image": 1} if kind == "gemma3" else {}
     tie = {"tie_word_embeddings": bool(tiny.fields.get("tie_word_embeddings", kind.startswith("gemma")))}
-    config = AutoConfig.for_model(kind, text_config=text, vision_config=VISION[kind], **own, **tie)
+    config = AutoConfig.for_model(kind, text_config=text, vision_config=VISION[kind], **tie)
     torch.manual_seed(3)
     model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():

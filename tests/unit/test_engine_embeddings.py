@@ -16,8 +16,14 @@ IMAGES = [(71, 72, 73), (81, 82, 83), (91, 92, 93)]
 TEXT = list(range(1, 9))
 
 
-def image(rows: tuple[int, ...]) -> EncoderInput:
-    return EncoderInput(hashlib.sha256(bytes(rows)).digest()[:16], len(rows), lambda: rows)
+def image(rows: tuple[int, ...], bidirectional: bool = False) -> EncoderInput:
+    digest = hashlib.sha256(bytes(rows)).digest()[:16]
+    return EncoderInput(digest, len(rows), lambda: rows, bidirectional=bidirectional)
+
+
+def whole(number: int) -> EncoderInput:
+    """Return an image whose rows see each other."""
+    return image(IMAGES[number], bidirectional=True)
 
 
 def runner(blocks: int = 4, **options: int) -> FakeRunner:
@@ -43,6 +49,56 @@ def test_engine_chunks_that_cut_images_have_the_tokens_of_their_contents(max_bat
     answer = ask(llm, prompt)
     assert tokens_of(answer) == alone([*TEXT, *IMAGES[0], 20, *IMAGES[1], *IMAGES[2]], 12)
     assert answer.usage.prompt_tokens == 18 and llm.runner.encoded == IMAGES
+
+
+def images_of_passes(fake: FakeRunner) -> list[list[tuple[int, int]]]:
+    """Return the rows of images in each pass that has some: position, and later rows that it sees."""
+    passes = [[(row.position, row.later) for row in tokens if row.token < 0] for tokens in fake.passes]
+    return [rows for rows in passes if rows]
+
+
+@pytest.mark.parametrize("max_batch_tokens", [3, 4, 5, 16])
+def test_engine_rows_that_see_each_other_are_in_one_step(max_batch_tokens):
+    llm = FakeLLM(runner(max_batch_tokens=max_batch_tokens))
+    prompt = [*TEXT, whole(0), 20, whole(1), whole(2)]
+    assert tokens_of(ask(llm, prompt)) == alone([*TEXT, *IMAGES[0], 20, *IMAGES[1], *IMAGES[2]], 12)
+    rows = [row for rows in images_of_passes(llm.runner) for row in rows]
+    assert rows == [(first + n, 2 - n) for first in (8, 12, 15) for n in range(3)]
+    assert all(len(rows) % 3 == 0 for rows in images_of_passes(llm.runner))
+    assert max(map(len, llm.runner.passes)) <= max_batch_tokens
+
+
+@pytest.mark.parametrize("max_batch_tokens", [3, 4, 16])
+def test_engine_rows_that_see_each_other_beside_decoding_requests(max_batch_tokens):
+    """Without space beside them, the decoding request waits for the image. It decodes in every other step."""
+    llm = FakeLLM(runner(max_batch_tokens=max_batch_tokens))
+    decoding = ask(llm, TEXT, 24)
+    next(decoding)
+    asked = ask(llm, [5, whole(0), whole(1), 9])
+    asked.start()
+    assert tokens_of(decoding) == alone(TEXT, 24)
+    assert tokens_of(asked) == alone([5, *IMAGES[0], *IMAGES[1], 9], 12)
+    assert [len(rows) for rows in images_of_passes(llm.runner)] == [3, 3]
+    assert max(map(len, llm.runner.passes)) <= max_batch_tokens
+
+
+def test_engine_prompt_that_ends_in_a_cached_image_computes_all_of_it():
+    llm = FakeLLM(runner())
+    for reused in (0, 8, 8):
+        answer = ask(llm, [*TEXT, whole(0)])
+        assert tokens_of(answer) == alone([*TEXT, *IMAGES[0]], 12) and answer.usage.reused_tokens == reused
+    assert tokens_of(ask(llm, [*TEXT, whole(0), 30])) == alone([*TEXT, *IMAGES[0], 30], 12)
+    assert [row for row in images_of_passes(llm.runner)[-1]] == [(8, 2), (9, 1), (10, 0)]
+
+
+@pytest.mark.parametrize(("count", "left"), [(0, 11), (1, 8), (2, 8), (3, 8), (4, 7)])
+def test_sequence_rewind_into_an_image_goes_to_its_beginning(count, left):
+    llm = FakeLLM(runner())
+    talk = llm.sequence()
+    tokens_of(talk.generate(tokens=[*TEXT, whole(0), 4], max_new_tokens=1))
+    talk.rewind(1)
+    talk.rewind(count)
+    assert talk.position == left
 
 
 def test_engine_prompts_with_and_without_images_side_by_side():

@@ -10,6 +10,7 @@ from ..llm.context import ContextLimit
 
 DEFAULT_MAX_CONTEXT = 8192
 DEFAULT_MAX_TOKENS = 256  # of one call
+OTHER_TOKENS = 64  # of the default beside an image whose rows one call computes
 MIN_CONTEXT = 512  # that memory leaves; a model that does not fit with it is refused when it is loaded
 # One sequence takes at most this share of the memory beside the weights: growing from one slot to two needs three.
 CACHE_SHARE = 4
@@ -49,10 +50,21 @@ def choose_sizes(
     `memory` is the number of bytes that are free for KV caches; None means no limit. The default context is halved
     until the cache of one sequence takes a quarter of them.
     """
-    limit = _context(source, max_context, memory)
-    sizes = ProgramSizes(limit, min(DEFAULT_MAX_TOKENS, limit.tokens) if max_tokens is None else max_tokens)
+    limit, rows = _context(source, max_context, memory), _rows_together(source)
+    default = max(DEFAULT_MAX_TOKENS, rows + 1 + OTHER_TOKENS if rows else 0)
+    sizes = ProgramSizes(limit, min(default, limit.tokens) if max_tokens is None else max_tokens)
     check_sizes(limit.tokens, sizes.max_tokens)
+    if sizes.max_tokens <= rows:
+        name, got = ("max_context", limit.tokens) if max_tokens is None else ("max_tokens", max_tokens)
+        expected = f"at least {rows + 1}: one call computes the {rows} rows of an image"
+        raise InputError(argument=name, expected=expected, got=got, code=name)
     return sizes
+
+
+def _rows_together(source: Checkpoint) -> int:
+    """Return the rows of an image that one call has to compute."""
+    tower = None if source.vision is None else source.vision.tower
+    return tower.max_rows if tower is not None and tower.bidirectional else 0
 
 
 def _context(source: Checkpoint, requested: int | None, memory: int | None) -> ContextLimit:

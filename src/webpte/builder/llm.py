@@ -39,7 +39,7 @@ from ..container import (
 from ..errors import UnsupportedError
 from ..llm.adapters import MODULES
 from ..llm.context import LIMIT_METHOD
-from ..llm.image_processor import SECTIONS_METHOD
+from ..llm.image_processor import BIDIRECTIONAL_METHOD, SECTIONS_METHOD
 from ..partial_files import output_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .calibration_texts import calibration_pieces
@@ -79,9 +79,10 @@ def export_llm(
     on the device: the built-in text, or that of a file. It is the default of "4w", "8w", "8da4w" and "auto".
 
     The KV cache has `max_context` tokens: by default those of the model's own context, at most 8,192. One call takes
-    fewer than `max_tokens` tokens, by default 256; longer prompts are processed in chunks. With `quality`, the program
-    is measured against the float model on the device, and the figures are written beside it as `quality.json`. Layers
-    whose format in the checkpoint has no equivalent in the program are quantized again, with an `ExportWarning`.
+    fewer than `max_tokens` tokens, by default 256, or more if an image needs them; longer prompts are processed in
+    chunks. With `quality`, the program is measured against the float model on the device, and the figures are written
+    beside it as `quality.json`. Layers whose format in the checkpoint has no equivalent in the program are quantized
+    again, with an `ExportWarning`.
     """
     options = LLMOptions(
         quantize=quantize,
@@ -242,8 +243,11 @@ def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:
         metadata["get_bos_id"] = source.bos_id
     if source.eos_ids:
         metadata["get_eos_ids"] = list(source.eos_ids)
-    if source.vision is not None and source.vision.tower.rope_sections is not None:
-        metadata[SECTIONS_METHOD] = list(source.vision.tower.rope_sections)
+    tower = None if source.vision is None else source.vision.tower
+    if tower is not None and tower.rope_sections is not None:
+        metadata[SECTIONS_METHOD] = list(tower.rope_sections)
+    if tower is not None and tower.bidirectional:
+        metadata[BIDIRECTIONAL_METHOD] = True
     return metadata
 
 

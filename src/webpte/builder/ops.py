@@ -137,6 +137,9 @@ class OpTrace(MethodTrace):
     def softmax(self, x: TracedTensor) -> TracedTensor:
         return self.call("aten._softmax.default", x, -1, False, dims=x.dims)
 
+    def mean(self, x: TracedTensor, axis: int) -> TracedTensor:
+        return self.call("aten.mean.dim", x, (axis,), False, None, dims=_without(x.dims, axis))
+
     def bmm(self, a: TracedTensor, b: TracedTensor) -> TracedTensor:
         return self.call("aten.bmm.default", a, b, dims=(a.dims[0], a.dims[1], b.dims[2]))
 

@@ -123,8 +123,11 @@ class VisionTrace:
 
     def _connected(self, x: TracedTensor) -> TracedTensor:
         """Record the connector."""
-        g, connector = self.g, self.tower.connector
-        if connector.norm_eps is not None:
+        g, tower, connector = self.g, self.tower, self.tower.connector
+        if connector.averages:
+            x = g.mean(g.view(x, (1, tower.max_rows, tower.block, tower.dim)), 2)
+            x = g.norm(x, "vision.connector.norm", connector.norm_eps or 0.0)
+        elif connector.norm_eps is not None:
             x = self._norm(x, "vision.connector.norm", connector.norm_eps)
         if connector.hidden_dim is None:
             return g.linear(x, "vision.connector")

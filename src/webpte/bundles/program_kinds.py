@@ -24,7 +24,7 @@ from ..fusion.recurrences import state_reach
 from ..fusion.rope_axes import AXES, RopeSections, with_rope_axes
 from ..graph import DType, Graph, TensorSpec
 from ..llm.engine.encoder import pool_blocks
-from ..llm.image_processor import read_image_processor
+from ..llm.image_processor import BIDIRECTIONAL_METHOD, read_image_processor
 from ..llm.metadata import ModelMetadata, context, context_limit, language_methods, read_program_metadata
 from ..llm.tokenizer_formats import as_tokenizer_json
 from ..plan import Planner
@@ -175,6 +175,12 @@ def _images(site: Site, program: Program, metadata: ModelMetadata) -> _Images | 
     method = model.encoder
     if method is None or config is None:
         return None
+    if model.bidirectional:
+        raise UnsupportedError(
+            f"{program.path}: pages may compute the rows of an image in several steps ({BIDIRECTIONAL_METHOD})",
+            code="image_processor",
+            hint=f"Without {config.name} beside the program, the bundle takes no images.",
+        )
     graph = program.graph(method)
     inputs = [graph.tensor(value_id).dims for value_id in graph.inputs]
     rows = graph.tensor(graph.outputs[0]).dims[-2]

@@ -88,7 +88,7 @@ def _read(path: Path, header: Header) -> Vision:
     tower.check(fields.where)
     tensors = _renamed(header.tensors, tower)
     check_layers(fields.where, tower.n_layers, len(tensors))
-    sources = tower_sources(declared.names, tower.shapes())
+    sources = tower_sources(declared.names, tower.shapes(), declared.conversions)
     if tower.image_side is None:
         sources[_PATCHES] = replace(sources[_PATCHES], patch_side=tower.patch_side)
     check_tensors(fields.where, "image encoder", {name: tensor.shape for name, tensor in tensors.items()}, sources, ())

@@ -15,20 +15,11 @@ logger = logging.getLogger(__name__)
 # model_type of a wrapper whose encoder is not read -> fields of its text_config that published files leave to the
 # defaults of transformers. The others are declared in towers/.
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma3": {
-        "model_type": "gemma3_text",
-        "vocab_size": 262208,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 131072,
-    },
     "gemma4": {"model_type": "gemma4_text"},
     "mistral3": {"model_type": "mistral"},
     "qwen3_5_moe": {"model_type": "qwen3_5_moe_text"},
 }
 _CLASSES = (
-    "Gemma3ForConditionalGeneration",
     "Gemma4ForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",

@@ -21,6 +21,9 @@ from .weights import CheckpointWeights, StoredWeight, WeightSource, check_tensor
 _EXACT_SIDES = frozenset(range(1, 65)) - {19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62}
 
 
+Conversions = Mapping[str, Mapping[str, Any]]  # parameter -> fields of its WeightSource
+
+
 @dataclass(frozen=True)
 class Connector:
     """What turns the features of a block of patches into a row of the decoder's input."""
@@ -29,6 +32,7 @@ class Connector:
     hidden_dim: int | None = None  # of two layers with gelu between them; None: one layer
     bias: bool = False
     norm_eps: float | None = None  # of the layer norm before them; None: no norm
+    averages: bool = False  # the patches of a block; the norm is an RMS norm
 
     def shapes(self, columns: int) -> Shapes:
         """Return the shapes of the parameters by name, for blocks with this number of features."""
@@ -42,7 +46,8 @@ class Connector:
         if self.bias:
             shapes |= {f"{name}.bias": shape[:1] for name, shape in layers.items()}
         if self.norm_eps is not None:
-            shapes |= {f"vision.connector.norm.{part}": (columns,) for part in ("weight", "bias")}
+            parts = ("weight",) if self.averages else ("weight", "bias")
+            shapes |= {f"vision.connector.norm.{part}": (columns,) for part in parts}
         return shapes
 
 
@@ -69,6 +74,7 @@ class VisionTower:
     frames: int = 1  # of a video in a patch; an image is as many equal ones
     rotates: bool = False
     rope_sections: tuple[int, int, int] | None = None  # of the decoder: see `with_rope_axes`
+    bidirectional: bool = False  # in the decoder: see `with_bidirectional_rows`
 
     @property
     def head_dim(self) -> int:
@@ -126,7 +132,7 @@ class VisionTower:
             for norm in ("norm1", "norm2"):
                 shapes |= {f"{layer}.{norm}.weight": (self.dim,), f"{layer}.{norm}.bias": (self.dim,)}
         shapes |= {"vision.norm.weight": (self.dim,), "vision.norm.bias": (self.dim,)}
-        return shapes | self.connector.shapes(self.dim * self.block)
+        return shapes | self.connector.shapes(self.dim if self.connector.averages else self.dim * self.block)
 
 
 def siglip_names(tower: str, connector: Mapping[str, str]) -> Mapping[str, str]:
@@ -172,13 +178,14 @@ class GgufTower:
     config: Callable[[Fields, Shapes], VisionTower]  # of the keys, and the shapes of the tensors
     processor: Callable[[Fields], dict[str, Any]]  # the keys -> preprocessor_config.json
     names: Mapping[str, str]  # in VisionTower.shapes -> in the file
+    conversions: Conversions = field(default_factory=dict)
 
 
-def gguf_sizes(vision: Fields) -> dict[str, Any]:
-    """Return the fields of a VisionTower that have a key of their own."""
+def gguf_sizes(vision: Fields, block_side: int | None = None) -> dict[str, Any]:
+    """Return the fields of a VisionTower that have a key of their own. `block_side` is a default."""
     return {
         "patch_side": vision.integer("patch_size"),
-        "block_side": vision.integer("projector.scale_factor"),
+        "block_side": vision.integer("projector.scale_factor", block_side),
         "dim": vision.integer("embedding_length"),
         "hidden_dim": vision.integer("feed_forward_length"),
         "n_heads": vision.integer("attention.head_count"),
@@ -203,6 +210,7 @@ class TowerKind:
     config: Callable[[Fields, Fields, Fields], VisionTower]
     names: Mapping[str, str]  # in VisionTower.shapes -> in the checkpoint; "{}" is the number of a layer
     tensors: str  # pattern of the names of all its tensors
+    conversions: Conversions = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)  # parts of names in other files -> as in `names`
     unused_tensors: str = r"(?!)"  # pattern of those that have no effect
     # Fields of text_config that published files leave to the defaults of transformers.
@@ -245,14 +253,14 @@ def read_vision(
     tower = kind.config(Fields(where, config), vision, Fields(f"{where}: the image processor", processor))
     vision.refuse_unread(_IGNORED.__contains__, _RULES)
     tower.check(where)
-    sources = tower_sources(kind.names, tower.shapes())
+    sources = tower_sources(kind.names, tower.shapes(), kind.conversions)
     own = {_renamed(kind, name): tensor for name, tensor in tensors.items() if re.match(kind.tensors, name)}
     own = {name: tensor for name, tensor in own.items() if not re.match(kind.unused_tensors, name)}
     check_tensors(where, "image encoder", {name: tensor.shape for name, tensor in own.items()}, sources, ())
     return Vision(tower, CheckpointWeights(sources, own), processor)
 
 
-def tower_sources(names: Mapping[str, str], shapes: Shapes) -> dict[str, WeightSource]:
+def tower_sources(names: Mapping[str, str], shapes: Shapes, conversions: Conversions) -> dict[str, WeightSource]:
     """Return the source of each parameter. Those of one name are rows of one tensor, in their order."""
     sharing: dict[str, list[str]] = {}
     for name in shapes:
@@ -264,7 +272,7 @@ def tower_sources(names: Mapping[str, str], shapes: Shapes) -> dict[str, WeightS
             source = WeightSource(stored, shapes[name])
             sources[name] = source if len(together) == 1 else replace(source, first_row=first, stored_rows=total)
             first += shapes[name][0]
-    return sources
+    return sources | {name: replace(sources[name], **fields) for name, fields in conversions.items()}
 
 
 def _renamed(kind: TowerKind, name: str) -> str:
@@ -274,6 +282,8 @@ def _renamed(kind: TowerKind, name: str) -> str:
 
 
 def _stored_name(names: Mapping[str, str], name: str) -> str:
+    if name in names:
+        return names[name]
     part, _, parameter = name.rpartition(".")
     number = re.findall(r"\d+", part.removeprefix("vision."))[:1] if "layers." in part else []
     return f"{names[re.sub(r'layers.[0-9]+', 'layers.{}', part)].format(*number)}.{parameter}"

@@ -42,6 +42,7 @@ class WeightSource:
     rates: bool = False  # stored is -exp(x)
     tiles: tuple[int, int, int] | None = None  # of rows, channels or columns: see `grouped_order`
     tiled_columns: bool = False
+    transposed: bool = False
     patch_side: int = 0  # of patches that are rows of pixels (N, S * S * 3); stored as a convolution (N, 3, S, S)
 
     @property
@@ -49,6 +50,8 @@ class WeightSource:
         if self.conv_dims:
             taps, _, channels = self.shape
             return (channels, 1, taps) if self.conv_dims == 3 else (channels, taps)
+        if self.transposed:
+            return self.shape[::-1]
         if self.patch_side:
             return (self.shape[0], 3, self.patch_side, self.patch_side)
         if self.stored_rows is None:
@@ -62,6 +65,8 @@ class WeightSource:
         if self.conv_dims:
             channels = slice(None) if self.tiles is None else self.grouped_order(self.shape[-1])
             return np.ascontiguousarray(tensor.reshape(self.shape[::-1])[channels].transpose(2, 1, 0))
+        if self.transposed:
+            return np.ascontiguousarray(tensor.T)
         if self.patch_side:
             return tensor.transpose(0, 2, 3, 1).reshape(self.shape)
         tensor = tensor[self.rows()]

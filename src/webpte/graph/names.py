@@ -18,6 +18,8 @@ ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see progra
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
 INT4, INT4_HIGH_FIRST, INT8 = "int4", "int4_high_first", "int8"  # formats of its weights: see ops/weight_formats
 INT8_SCALE_BYTES = 4  # of the f32 that ends a row of int8 in a cache of SLOT_ATTENTION: the largest absolute element
+# Columns of a slot mapping of SLOT_ATTENTION with the later keys that a row sees. Kernels load them as one vector.
+BIDIRECTIONAL_MAPPING = 4
 # Layers over int8 codes with the arithmetic of XNNPACK: see ops/q8/int8_convolution.py.
 INT8_CONVOLUTION, INT8_LINEAR = "webpte.int8_convolution", "webpte.int8_linear"
 INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES = "webpte.int8_dynamic_convolution", "webpte.int8_image_codes"

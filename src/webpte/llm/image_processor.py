@@ -32,6 +32,7 @@ MAX_CONFIG_BYTES = 1 << 20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of PIL's numbers
 # Of a program whose rows of images have positions of three axes: returns the pairs of a head that rotate by each.
 SECTIONS_METHOD = "get_rope_sections"
+BIDIRECTIONAL_METHOD = "get_bidirectional_images"  # of a program: whether the rows of an image see each other
 _SUFFIXES = ("Fast", "Pil")  # of the same processors in other implementations
 
 

@@ -131,6 +131,7 @@ class ImageEncoder:
     config: str  # the path of preprocessor_config.json
     inputs: tuple[tuple[int, ...], ...]  # the dims of the encoder's inputs at most
     max_rows: int  # of a tile in the decoder's input
+    bidirectional: bool = False  # the rows of a tile see each other
 
     def processor(self) -> ImageProcessor:
         """Return what prepares images. Raise FormatError unless it fits the encoder."""
@@ -170,7 +171,8 @@ class ImagePrompts:
         """Return the encoder's input for a tile. `ends_image` is true for the last one of an image."""
         arguments = functools.partial(self.processor.arguments, pixels)
         columns = self.processor.columns(pixels)
-        return EncoderInput(digest, rows, arguments, columns=columns, ends_image=ends_image)
+        sees = self.encoder.bidirectional
+        return EncoderInput(digest, rows, arguments, columns=columns, ends_image=ends_image, bidirectional=sees)
 
     def expanded(self, text: str, images: Sequence[PreparedImage]) -> str:
         """Return a rendered chat with the text of each image in the place of its token."""

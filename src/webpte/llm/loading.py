@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..deferred import read_adapters
-from ..errors import InputError, UnsupportedError
+from ..errors import FormatError, InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.joined import with_single_pool
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
@@ -90,16 +90,26 @@ def load_images(
     """Return how images become a part of prompts; None for a program without an encoder, or without its processor."""
     if not runner.embedding_blocks or metadata.image_processor is None:
         return None
+    bidirectional = False
     if isinstance(program, Bundle):
         graph = program.plan(VISION_ENCODER).graph
     else:
         model = language_methods(program)
-        if model.sections is not None and runner.batching_unsupported_reason is not None:
-            return None  # one sequence at a time has positions of one axis
+        if not model.plain and runner.batching_unsupported_reason is not None:
+            return None  # one sequence at a time has positions of one axis, and sees earlier ones
+        bidirectional = model.bidirectional
+        if bidirectional and runner.embedding_rows > runner.max_batch_tokens:
+            raise FormatError(
+                argument=f"{program.path}: tokens of a call",
+                expected=f"at least {runner.embedding_rows}, the rows of an image, which see each other",
+                got=runner.max_batch_tokens,
+                code="other_export",
+            )
         assert model.encoder is not None
         graph = program.graph(model.encoder)
     inputs = tuple(tuple(graph.tensor(value_id).dims) for value_id in graph.inputs)
-    return ImagePrompts(ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows), tokenizer)
+    encoder = ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows, bidirectional)
+    return ImagePrompts(encoder, tokenizer)
 
 
 def load_adapters(program: Program | Bundle, path: str, folders: Mapping[str, PathLike]) -> Adapters:

@@ -24,7 +24,7 @@ from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_num
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
 from .engine.encoder import FORWARD, LanguageMethods
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
-from .image_processor import SECTIONS_METHOD
+from .image_processor import BIDIRECTIONAL_METHOD, SECTIONS_METHOD
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def language_methods(program: Program) -> LanguageMethods:
     axes = None
     if len(sections) == AXES:
         axes = sections[0], sections[1], sections[2]
-    return replace(FORWARD, encoder=encoder, sections=axes)
+    bidirectional = bool(metadata(program, BIDIRECTIONAL_METHOD, False))
+    return replace(FORWARD, encoder=encoder, sections=axes, bidirectional=bidirectional)
 
 
 def _computes_logits(graph: Graph) -> bool:

@@ -15,7 +15,7 @@ from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
 from ..typing import PathLike
 from .context import ContextLimit
-from .engine.embeddings import EncoderInputs, Segment, is_token
+from .engine.embeddings import EncoderInputs, Segment, is_token, whole_inputs
 from .engine.kv_slots import Slot, common_prefix
 from .engine.request import NO_INPUTS, LogitsRequest, PrefillRequest, SequenceState
 from .generation import Generation, GenerativeModel, create_generation
@@ -109,12 +109,12 @@ class Sequence:
                 self._state.slot.clear()
 
     def rewind(self, count: int) -> None:
-        """Remove the last `count` tokens."""
+        """Remove the last `count` tokens. An image whose rows see each other goes whole, with all of its rows."""
         self.llm.engine.check_process()
         tokens = self._state.tokens
         if integer("rewind", count, 0, LARGEST) > len(tokens):
             raise InputError(argument="rewind", expected=f"at most {len(tokens)}, the sequence's tokens", got=count)
-        self._state.assign(tokens[: len(tokens) - count])
+        self._state.assign(tokens[: whole_inputs(tokens, len(tokens) - count)])
 
     def fork(self) -> Sequence:
         """Return a second sequence with the same tokens. Its cache is copied when it is first used."""

@@ -11,6 +11,8 @@ from webpte.ops.attention.slot_attention import with_scales
 
 HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}
 CODES: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}  # an element between two codes may become either
+SEEN = {"images": True}
+LARGER: dict[str, Any] = {"images": True, "slots": 13, "capacity": 613, "n": (13, 7, 1)}
 LONG: dict[str, Any] = {"slots": 3, "capacity": 613, "n": (7, 1)}
 
 
@@ -41,6 +43,20 @@ def pieces(*starts: int) -> Callable[[tuple[int, ...]], np.ndarray]:
     return make
 
 
+def with_images(mapping: Callable[[tuple[int, ...]], np.ndarray], *images: slice) -> Callable[..., np.ndarray]:
+    """Let rows of a mapping see each other: each of `images` as far as the call has it, in one slot."""
+
+    def make(dims: tuple[int, ...]) -> np.ndarray:
+        rows = np.pad(mapping(dims), ((0, 0), (0, 2)))
+        for image in images:
+            part = rows[image]
+            part[:, 2] = np.arange(len(part))[::-1]
+        rows[:, 3] = 7  # has no effect
+        return rows
+
+    return make
+
+
 def crossing(dims: tuple[int, ...]) -> np.ndarray:
     """Tokens at positions around the number of keys from which on a GPU divides them."""
     return np.array([(1, 255), (0, 256), (2, 3), (4, 611), (3, 254)])[: dims[0]]
@@ -65,7 +81,7 @@ def slotted(
     caches = [T(*size, dtype=cache or dtype, constant=kept, make=make) for _ in "kv"]
     halves = isinstance(rotated, int)
     table = T(2, capacity + 5, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
-    rows = T("n", 2, dtype="i32", make=slot_mapping)
+    rows = T("n", 4 if more.pop("images", False) else 2, dtype="i32", make=slot_mapping)
     advance, num_decode = more.pop("advance", 0), more.pop("num_decode", 1)
     limits = more.pop("window", None), more.pop("cap", None)
     normed = more.pop("normed", False)
@@ -88,6 +104,7 @@ CASES = [
     slotted(4, 2, 16, reading(1), rotated=8, cache="f16", n=(5, 1), **HALF),
     slotted(4, 2, 16, reading(1), rotated=8, cache="i8", n=(5, 1), **CODES),
     slotted(6, 2, 64, decoding, rotated="neighbours", cache="i8", num_decode=4, n=(5, 1), **CODES),
+    slotted(4, 2, 16, with_images(reading(3), slice(2, 9)), rotated=8, window=5, always=True, **LARGER),
     *(
         built
         for variant in ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
@@ -111,6 +128,15 @@ CASES = [
             slotted(6, 2, 64, decoding, rotated=64, sinks=True, cache="i8", variant=variant, n=(7, 1), **CODES),
             slotted(7, 1, 32, crossing, rotated=8, sinks=True, variant=variant, slots=5, capacity=613, n=(5, 1)),
             slotted(1, 1, 64, decoding, cap=1.5, cache="i8", num_decode=7, variant=variant, n=(7, 1), **CODES),
+            # Rows that see each other: before and after a split, beyond a window, and beside text.
+            slotted(8, 2, 32, with_images(reading(590), slice(3, 10)), rotated="neighbours", variant=variant, **LARGER),
+            slotted(3, 1, 32, with_images(reading(131), slice(2, 11)), window=3, cap=2.0, variant=variant, **LARGER),
+            slotted(
+                7, 1, 32, with_images(reading(254), slice(1, 8)), rotated=8, normed=True, variant=variant, **LARGER
+            ),
+            slotted(6, 2, 8, with_images(pieces(3, 9), slice(2, 6)), cache="i8", variant=variant, **LARGER, **CODES),
+            slotted(4, 4, 32, with_images(decoding), num_decode=13, variant=variant, **LARGER),
+            slotted(4, 1, 256, with_images(reading(40), slice(1, 9)), variant=variant, **LARGER),
         )
     ),
     *(  # Gemma 4
@@ -141,6 +167,9 @@ CASES = [
             ((3, 1, 64), reading(41), 113, {"rotated": "neighbours", "sinks": True, "window": 37, "cap": 2.0}),
             ((8, 1, 32), pieces(5, 0, 131), 157, {"rotated": 32, "sinks": True, "num_decode": 0}),
             ((6, 2, 128), pieces(0, 61), 97, {"rotated": "neighbours", "sinks": True, "cache": "f16", **HALF}),
+            ((4, 1, 256), with_images(pieces(0, 61), slice(3, 30), slice(35, 60)), 131, {"rotated": 256, **SEEN}),
+            ((6, 2, 64), with_images(reading(40), slice(20, 60)), 113, {"normed": True, "rotated": 64, **SEEN}),
+            ((8, 1, 32), with_images(pieces(5, 0, 90), slice(1, 20)), 157, {"window": 9, "cap": 1.5, **SEEN}),
             # Tiles read the own key and value of a token from the cache, rounded by up to 0.02.
             ((6, 2, 64), pieces(3, 40), 79, {"rotated": 64, "cache": "i8", "atol": 0.2}),
         )

@@ -1,4 +1,4 @@
-"""The tiny SmolVLM as two GGUF files, and the encoder of the tiny LFM2-VL, as converters write them."""
+"""The tiny SmolVLM as two GGUF files, and the encoders of the tiny LFM2-VL and Gemma 3, as converters write them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .gguf_talker import add
 from .tiny_vlm import CHARACTERS, PROCESSOR, SIDE, SPECIAL, TEMPLATE
 
 CONTROL = 3  # of tokenizer.ggml.token_type
+PROJECTORS = {"lfm2_vl": "lfm2", "gemma3": "gemma3"}  # model_type -> clip.projector_type
 
 
 def write_model(checkpoint: Path, path: Path, tokens: list[str] | None = None) -> Path:
@@ -47,17 +48,20 @@ def write_encoder(checkpoint: Path, path: Path, changes: Mapping[str, Any] | Non
 
     config = json.loads((checkpoint / "config.json").read_text())
     tower, text = config["vision_config"], config["text_config"]
-    lfm2 = config["model_type"] == "lfm2_vl"
+    kind = config["model_type"]
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, tower["num_hidden_layers"] + 1)
     tensors = {}
     for name, weight in weights(checkpoint).items():
         if any(part in name for part in ("vision_model", "vision_tower", "connector", "multi_modal_projector")):
             if ".head." in name:  # which published files do not have
                 continue
-            if lfm2:
+            if kind in PROJECTORS:
                 name = name.replace("vision_tower.vision_model.", "vision_tower.").removeprefix("model.")
                 name = name.replace("vision_tower.", "vision_tower.vision_model.")
-                if name.endswith("patch_embedding.weight"):
+                name = name.replace("_projection_weight", "_projection.weight")
+                if "soft_emb_norm" in name:
+                    weight = weight + 1
+                if kind == "lfm2_vl" and name.endswith("patch_embedding.weight"):
                     side = tower["patch_size"]
                     weight = weight.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
             theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -70,7 +74,7 @@ def write_encoder(checkpoint: Path, path: Path, changes: Mapping[str, Any] | Non
         "general.type": "mmproj",
         "general.file_type": 0,
         gguf.Keys.Clip.HAS_VISION_ENCODER: True,
-        gguf.Keys.Clip.PROJECTOR_TYPE: gguf.VisionProjectorType.LFM2 if lfm2 else gguf.VisionProjectorType.IDEFICS3,
+        gguf.Keys.Clip.PROJECTOR_TYPE: PROJECTORS.get(kind, "idefics3"),
         vision.PROJECTION_DIM: text["hidden_size"],
         vision.IMAGE_SIZE: tower.get("image_size", 256),
         vision.PATCH_SIZE: tower["patch_size"],
@@ -81,9 +85,9 @@ def write_encoder(checkpoint: Path, path: Path, changes: Mapping[str, Any] | Non
         vision.Attention.LAYERNORM_EPS: float(tower["layer_norm_eps"]),
         vision.IMAGE_MEAN: PROCESSOR["image_mean"],
         vision.IMAGE_STD: PROCESSOR["image_std"],
-        vision.Projector.SCALE_FACTOR: config["downsample_factor" if lfm2 else "scale_factor"],
+        vision.Projector.SCALE_FACTOR: config.get("downsample_factor", config.get("scale_factor")),
         vision.USE_GELU: True,
-        vision.PREPROC_IMAGE_SIZE: None if lfm2 else 2 * SIDE,
+        vision.PREPROC_IMAGE_SIZE: None if kind in PROJECTORS else 2 * SIDE,
     }
     return write(path, "clip", metadata | dict(changes or {}), tensors)
 

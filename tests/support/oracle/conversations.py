@@ -51,9 +51,8 @@ def check_conversation(llm: LLM, model: Any, messages: list[Any], inputs: dict[s
     count = inputs["input_ids"].shape[1]
     assert answer.usage.prompt_tokens == count and len(answer.tokens) == TOKENS
     tokens = torch.cat([inputs["input_ids"], torch.tensor([answer.tokens])], 1)
-    if "mm_token_type_ids" in inputs:
-        kinds = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, TOKENS))
-        inputs = {**inputs, "mm_token_type_ids": kinds}
+    for name in {"mm_token_type_ids", "token_type_ids"} & inputs.keys():
+        inputs = {**inputs, name: torch.nn.functional.pad(inputs[name], (0, TOKENS))}
     with torch.no_grad():
         expected = model(**{**inputs, "input_ids": tokens}).logits[0, count - 1 :].numpy()
     choices = np.delete(expected[:-1], seen, axis=1).argmax(1)

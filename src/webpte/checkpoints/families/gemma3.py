@@ -80,7 +80,7 @@ def kind_of_rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], si
 
 FAMILY = Family(
     name="Gemma 3",
-    models="Gemma 3 270M to 27B, without the image encoder of the larger ones",
+    models="Gemma 3 270M to 27B",
     special="sliding windows, two bases of RoPE, norms of queries and keys and after each part",
     model_types=("gemma3_text",),
     classes=("Gemma3ForCausalLM",),

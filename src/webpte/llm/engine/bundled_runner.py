@@ -156,7 +156,7 @@ def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
 
 
 def _table(tokens: Sequence[BatchToken]) -> Array:
-    return np.array(tokens, np.int64)  # (R, 7)
+    return np.array(tokens, np.int64)  # (R, 8)
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Embeddings inside a prompt: their ids among its tokens, and the rows on the device that hold them.
 
 A row of embeddings has an id as a token has, above those of every vocabulary. The id is that of the content, so that
-the prefix cache compares tokens and content with one comparison, and a chunk of a prompt may end between any two rows.
+the prefix cache compares tokens and content with one comparison, and a chunk of a prompt may end between any two rows,
+unless they see each other: ids of such rows have a bit of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...errors import InputError
 DIGEST_BYTES = 16
 FIRST_EMBEDDING_ID = 1 << 160  # the ids of tokens are below
 _ROW_BITS = 24
+_BIDIRECTIONAL = 1 << (_ROW_BITS + 8 * DIGEST_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +29,13 @@ class EncoderInput:
     # Of the grid that the rows are, row by row; 0: positions have one axis.
     columns: int = field(default=0, kw_only=True)
     ends_image: bool = field(default=True, kw_only=True)  # no further part of the image follows
+    bidirectional: bool = field(default=False, kw_only=True)  # its rows see each other: one step computes all
 
     @property
     def ids(self) -> list[int]:
         """Return the id of each row."""
         first = FIRST_EMBEDDING_ID | int.from_bytes(self.digest, "big") << _ROW_BITS
+        first |= _BIDIRECTIONAL * self.bidirectional
         return list(range(first, first + self.rows))
 
 
@@ -63,6 +67,17 @@ def _content(number: int) -> int:
 
 def _row(number: int) -> int:
     return number & ((1 << _ROW_BITS) - 1)
+
+
+def rows_after(number: int, inputs: EncoderInputs) -> int:
+    """Return how many rows after its own the row of an id sees."""
+    return inputs[_content(number)].rows - 1 - _row(number) if number & _BIDIRECTIONAL else 0
+
+
+def whole_inputs(ids: Sequence[int], count: int) -> int:
+    """Return how many of the first `count` ids there are without an end between rows that see each other."""
+    after = ids[count] if count < len(ids) else 0
+    return count - _row(after) if after & _BIDIRECTIONAL else count
 
 
 def image_ends(ids: Sequence[int], inputs: EncoderInputs) -> list[int]:

@@ -24,6 +24,12 @@ class LanguageMethods:
     joined: Callable[[Graph, int], Graph]  # its graph, rows of embeddings -> that of tokens and positions
     encoder: str | None = None  # the method whose outputs (1, rows, N) can replace embeddings
     sections: RopeSections | None = None  # of a model that rotates rows of images by three axes
+    bidirectional: bool = False  # rows of an image see each other
+
+    @property
+    def plain(self) -> bool:
+        """Return whether rows of images are as those of tokens."""
+        return self.sections is None and not self.bidirectional
 
 
 FORWARD = LanguageMethods("forward", lambda graph, rows: graph)

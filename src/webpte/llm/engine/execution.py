@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from ..sampling import SampledToken
 from .decode_steps import DecodeSteps
-from .embeddings import EmbeddingPool
+from .embeddings import EmbeddingPool, rows_after
 from .kv_slots import KvSlots
 from .request import LogitsRequest, Request, SamplingRequest
 from .runner import BatchToken, ModelRunner, SampleRow
 from .scheduler import PrefillPolicy, ScheduledTokens
 from .speculation import StepCosts
 
+NO_OFFSETS = (0, 0, 0)
 Sampled = dict[Request, list[SampledToken]]
 
 
@@ -131,10 +132,12 @@ class BatchExecutor:
 
     def _batch_tokens(self, part: ScheduledTokens) -> list[BatchToken]:
         slot, number_of, adapter = part.slot, self._embeddings.token, part.request.adapter
-        numbered, offsets = enumerate(part.tokens, len(slot.tokens)), part.request.axis_offsets
-        if offsets is None:
-            return [BatchToken(number_of(t), slot.number, n, adapter) for n, t in numbered]
-        return [BatchToken(number_of(t), slot.number, n, adapter, *offsets.at(n)) for n, t in numbered]
+        offsets, inputs = part.request.axis_offsets, part.request.encoder_inputs
+        tokens = []
+        for n, t in enumerate(part.tokens, len(slot.tokens)):
+            turns = NO_OFFSETS if offsets is None else offsets.at(n)
+            tokens.append(BatchToken(number_of(t), slot.number, n, adapter, *turns, rows_after(t, inputs)))
+        return tokens
 
     def _record(self, num_tokens: int, steps: int, seconds: float) -> None:
         self.steps += steps

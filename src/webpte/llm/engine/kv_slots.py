@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ...errors import OutOfMemory
+from .embeddings import whole_inputs
 from .speculation import MAX_DRAFTS
 
 logger = logging.getLogger(__name__)
@@ -397,7 +398,8 @@ def _usable_prefix(slot: Slot, tokens: Sequence[int], adapter: int) -> int:
 
 
 def _common_prefix(slot: Slot, tokens: Sequence[int], adapter: int) -> int:
-    return common_prefix(slot.tokens, tokens) if slot.adapter == adapter else 0
+    """Return how many first tokens are cached, but no part of an image whose rows see each other."""
+    return whole_inputs(slot.tokens, common_prefix(slot.tokens, tokens)) if slot.adapter == adapter else 0
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from ...fusion.llm_rewrites import MAX_LOGIT_ADJUSTMENTS
 from ...progress import CancelToken
 from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
 from ..settings import SamplingParams
-from .embeddings import AxisOffsets, EncoderInputs, image_ends, is_token
+from .embeddings import AxisOffsets, EncoderInputs, image_ends, is_token, whole_inputs
 from .kv_slots import Slot, common_prefix
 from .output import (
     Admitted,
@@ -77,7 +77,8 @@ class SequenceState:
         with self._lock:
             self._owner = weakref.ref(request)
             self.encoder_inputs, self.adapter = request.encoder_inputs, request.adapter
-            del self._tokens[common_prefix(self._tokens, request.reusable_tokens) :]
+            same = common_prefix(self._tokens, request.reusable_tokens)
+            del self._tokens[whole_inputs(self._tokens, same) :]
 
     def is_owned_by(self, request: Request) -> bool:
         return self._owner is not None and self._owner() is request

@@ -22,6 +22,7 @@ from ...fusion.batching import (
     embedding_pool,
     with_sampled_slots,
 )
+from ...fusion.bidirectional_rows import with_bidirectional_rows
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, mask_words
 from ...fusion.recurrences import state_reach
 from ...fusion.rope_axes import with_rope_axes
@@ -50,6 +51,7 @@ class BatchToken(NamedTuple):
     time_offset: int = 0
     row_offset: int = 0
     column_offset: int = 0
+    later: int = 0  # tokens of the slot after it that it sees, all of the same step
 
 
 class SampleRow(NamedTuple):
@@ -174,6 +176,7 @@ class SlotPool(EncoderPart, ABC):
     batching_unsupported_reason = None
     capacity: int
     rope_axes = False  # the method takes three positions of each row
+    bidirectional = False  # it takes how many later rows each row sees
 
     def __init__(self, program: MethodSource, max_slots: int, progress: OnProgress) -> None:
         self.program = program
@@ -225,8 +228,9 @@ class SlotPool(EncoderPart, ABC):
         self._copy(self._state_extents(checkpoint, self._state_row(slot)))
 
     def inputs(self, table: Array, num_decode: int, picked: Array, packed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the inputs of a step. `table` has the tokens (R, 7)."""
-        inputs = (table[None, :, 0], table[:, 1:3].astype(np.int32), num_decode, picked, 0, *packed)
+        """Return the inputs of a step. `table` has the tokens (R, 8)."""
+        columns = [1, 2, 7, 7] if self.bidirectional else [1, 2]  # the fourth has no effect
+        inputs = (table[None, :, 0], table[:, columns].astype(np.int32), num_decode, picked, 0, *packed)
         if not self.rope_axes:
             return inputs
         return (*inputs, (table[:, 2:3] + table[:, 4:7]).astype(np.int32))
@@ -314,7 +318,7 @@ class BatchedRunner(SlotPool):
         model: LanguageMethods = FORWARD,
     ) -> None:
         self._caches, self._model = caches, model
-        self.rope_axes = model.sections is not None
+        self.rope_axes, self.bidirectional = model.sections is not None, model.bidirectional
         self.load_encoder(program, model, progress)
         super().__init__(program, max_slots, progress)
         self.capacity = context(program, self.method.plan)
@@ -332,6 +336,8 @@ class BatchedRunner(SlotPool):
     def rewritten(self, graph: Graph, num_slots: int) -> Graph:
         rows = self.pool_rows if embedding_pool(graph) is None else 0
         slotted = with_sampled_slots(graph, num_slots, self._caches, rows)
+        if self.bidirectional:
+            slotted = with_bidirectional_rows(slotted)
         return slotted if self._model.sections is None else with_rope_axes(slotted, self._model.sections)
 
     def state_reach(self) -> tuple[int, int] | None:
@@ -365,7 +371,7 @@ class BatchedRunner(SlotPool):
                 f"{len(tokens)} and {len(samples)}"
             )
         self.check_positions(tokens, steps)
-        table = np.array(tokens, np.int64)  # (R, 7)
+        table = np.array(tokens, np.int64)  # (R, 8)
         num_decode = _num_decode(tokens)
         if idle := self._num_idle(len(tokens), num_decode):
             table = np.concatenate([table, np.tile(IDLE, (idle, 1))])

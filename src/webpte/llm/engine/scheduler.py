@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from ...errors import DeviceLost, QueueFullError
 from ..sampling import RowSamplingParams
-from .embeddings import EmbeddingPool
+from .embeddings import EmbeddingPool, rows_after, whole_inputs
 from .kv_slots import KvSlots, Slot, SlotOwner, common_prefix
 from .request import Request, SamplingRequest
 from .speculation import MIN_SAMPLES, StepCosts
@@ -94,11 +94,13 @@ class ScheduledTokens(NamedTuple):
 class Budget:
     """What a step can still take."""
 
-    tokens: int
+    tokens: int  # fewer than it could, so that it is short
     samples: int
+    max_tokens: int
 
     def take(self, part: ScheduledTokens) -> ScheduledTokens:
         self.tokens -= len(part.tokens)
+        self.max_tokens -= len(part.tokens)
         self.samples -= len(part.sampling)
         return part
 
@@ -254,10 +256,12 @@ class Scheduler:
                 decoding.append((request, slot))
             else:
                 prefilling.append((request, slot))
-        budget = Budget(self._limits.max_batch_tokens, self._limits.max_samples)
+        max_tokens = self._limits.max_batch_tokens
+        together = max((_rows_together(request, slot) for request, slot in prefilling), default=0)
+        budget = Budget(max_tokens - together, self._limits.max_samples, max_tokens)
         batch = list(self._schedule_decode(decoding, budget, drafting=not prefilling))
         num_decode = sum(len(part.tokens) for part in batch)
-        budget.tokens = self.policy.prefill_tokens(num_decode, self._limits.max_batch_tokens)
+        budget.tokens = self.policy.prefill_tokens(num_decode, max_tokens)
         self._embeddings.begin_step(1 if decoding else MAX_ENCODED)
         batch += self._schedule_prefill(prefilling, budget, num_decode)
         scheduled = [part.request for part in batch]
@@ -306,10 +310,15 @@ class Scheduler:
 
     def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledTokens | None:
         uncached = request.tokens[len(slot.tokens) :]
-        chunk = uncached[: budget.tokens]
+        limit = max(0, budget.tokens)
         if slot.next_stop is not None:
-            chunk = chunk[: slot.next_stop - len(slot.tokens)]
+            limit = min(limit, slot.next_stop - len(slot.tokens))
+        count = whole_inputs(uncached, limit)
+        if limit and not count:  # rows that see each other take a step that is as long as they need
+            together = _rows_together(request, slot)
+            count = together if together <= budget.max_tokens else 0
         try:
+            chunk = uncached[:count]
             chunk = chunk[: self._embeddings.encode(chunk, request.encoder_inputs)]
         except DeviceLost:
             raise
@@ -319,9 +328,16 @@ class Scheduler:
         sampling: list[RowSamplingParams] = []
         if isinstance(request, SamplingRequest) and len(chunk) == len(uncached):
             if not budget.samples:
-                chunk = uncached[:-1]  # the last token is computed when a sample is free
+                chunk = uncached[: whole_inputs(uncached, len(uncached) - 1)]  # the rest when a sample is free
             elif (decode := request.decode_input(num_decode, 0)) is not None:
                 sampling = decode.sampling
             else:
                 return None
         return ScheduledTokens(request, slot, chunk, 0, sampling, len(chunk) == len(uncached)) if chunk else None
+
+
+def _rows_together(request: Request, slot: Slot) -> int:
+    """Return how many of the next tokens of a request one step has to compute, because they see each other."""
+    first = request.tokens[len(slot.tokens)] if len(slot.tokens) < len(request.tokens) else 0
+    after = rows_after(first, request.encoder_inputs)
+    return 1 + after if after else 0

@@ -4,7 +4,7 @@
 {$ set fours = (rows + 3) // 4 $}
 {$ set own_query = loaded("q[query_at + d]", type) $}
 {$ set causal = true $}
-{$ set window, cap = 0, "" $}
+{$ set window, cap, later = 0, "", false $}
 {$ set pieces = 0 $}
 
 var<storage> q: {{ array_of(type) }};

@@ -1,7 +1,12 @@
 {# Add up the keys from `begin` to `end`, in steps of `stride`, for some query heads of one token, by a workgroup with
    shared memory. It scores as many keys as fit, TILE keys by `parts` invocations. Then it adds up their values: COLUMNS
-   invocations share a row, and the keys are divided into SLICES. With a window, keys before `oldest` weigh nothing.
+   invocations share a row, and the keys are divided into SLICES. With a window, keys before `oldest` weigh nothing;
+   with `later`, nor does the token's own key, number `cached`.
    Declare top, weight and the sums of a slice. #}
+{$ set limited = window or later $}
+{$ macro is_seen(number) -$}
+{{ number ~ " >= oldest" if window }}{{ " && " if window and later }}{{ number ~ " != cached" if later }}
+{$- endmacro $}
     var top = {{ score }}(LOWEST);
     var weight = {{ score }}();
 $$ for h in range(heads)
@@ -52,7 +57,7 @@ $$ endfor
             for (var i = 0u; i < {{ parts }}u; i++) {
                 whole += products[lane][i]{{ ".xyz" if joint and heads == 3 }};
             }
-            let there = lane % TILES * TILE + lane / TILES < count{{ " && base + lane % TILES * TILE + lane / TILES >= oldest" if window }};
+            let there = lane % TILES * TILE + lane / TILES < count{{ " && " ~ is_seen("base + lane % TILES * TILE + lane / TILES") if limited }};
             scores[lane % TILES][lane / TILES] = select({{ score }}(LOWEST), {{ "capped_scores(whole)" if cap else "whole" }}, there);
         }
 $$ else
@@ -62,17 +67,17 @@ $$ for t in range(tile)
             score{{ t }} = capped_scores(score{{ t }});
 $$ endfor
 $$ endif
-$$ if window
-            score0 = select({{ score }}(LOWEST), score0, base + mine >= oldest);
+$$ if limited
+            score0 = select({{ score }}(LOWEST), score0, {{ is_seen("base + mine") }});
 $$ endif
             var found = score0;
 $$ for t in range(1, tile)
-            score{{ t }} = select({{ score }}(LOWEST), score{{ t }}, mine + {{ t }}u < count{{ " && base + mine + %du >= oldest" % t if window }});
+            score{{ t }} = select({{ score }}(LOWEST), score{{ t }}, mine + {{ t }}u < count{{ " && " ~ is_seen("base + mine + %du" % t) if limited }});
             found = max(found, score{{ t }});
 $$ endfor
 $$ for t in range(tile)
-$$ if window
-            weights[mine + {{ t }}u] = select({{ score }}(), exp(score{{ t }} - found), base + mine + {{ t }}u >= oldest);
+$$ if limited
+            weights[mine + {{ t }}u] = select({{ score }}(), exp(score{{ t }} - found), {{ is_seen("base + mine + %du" % t) }});
 $$ else
             weights[mine + {{ t }}u] = exp(score{{ t }} - found);
 $$ endif
@@ -105,8 +110,8 @@ $$ endfor
 $$ endfor
 $$ if parts > 1
 $$ for i in range(tile)
-$$ if window
-            let added_{{ i }} = select({{ score }}(), exp(scores[t][{{ i }}] - higher), base + t * TILE + {{ i }}u >= oldest);
+$$ if limited
+            let added_{{ i }} = select({{ score }}(), exp(scores[t][{{ i }}] - higher), {{ is_seen("base + t * TILE + %du" % i) }});
 $$ else
             let added_{{ i }} = exp(scores[t][{{ i }}] - higher);
 $$ endif

@@ -2,7 +2,8 @@
    invocations. Each invocation scores TILE keys at a time for all rows. Then all invocations add up the values of all
    keys, LANES columns at a time. Queries are shared too: each invocation loads a row of them in each step or, with
    `pieces`, holds its share of all rows in q0_0, q0_1, ... With `own_query` it loads a row in the order of the shares.
-   With a window, each row sees the keys from `oldest` on, which is declared like `visible`.
+   With a window, each row sees the keys from `oldest` on, which is declared like `visible`. With `later`, a row passes
+   over its own key, number `own_number`, or `cached` if not causal.
    Declare top, weight (an invocation's share of it) and the sums of all rows. #}
 {$ set fours = (rows + 3) // 4 $}
 {$ set width = rows if rows < 4 else 4 $}
@@ -67,15 +68,15 @@ $$ for f in range(fours)
 $$ for t in range(tile)
 {$ set found = ("capped_scores(score%d_%d)" if cap else "score%d_%d") % (t, f) $}
 $$ if causal
-$$ if window
+$$ if window or later
         let number{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane);
-        let is_visible{{ t }}_{{ f }} = (number{{ t }}_{{ f }} < visible{{ f }}) & (number{{ t }}_{{ f }} >= oldest{{ f }});
+        let is_visible{{ t }}_{{ f }} = (number{{ t }}_{{ f }} < visible{{ f }}){{ " & (number%d_%d >= oldest%d)" % (t, f, f) if window }}{{ " & (number%d_%d != own_number%d)" % (t, f, f) if later }};
 $$ else
         let is_visible{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
 $$ endif
         score{{ t }}_{{ f }} = select({{ score }}(LOWEST), {{ found }}{{ " * p.scale" if not pieces }}, is_visible{{ t }}_{{ f }});
-$$ elif window
-        let is_visible{{ t }}_{{ f }} = {{ t }}u * LANES + lane <= last && base + {{ t }}u * LANES + lane >= oldest;
+$$ elif window or later
+        let is_visible{{ t }}_{{ f }} = {{ t }}u * LANES + lane <= last{{ " && base + %du * LANES + lane >= oldest" % t if window }}{{ " && base + %du * LANES + lane != cached" % t if later }};
         score{{ t }}_{{ f }} = select({{ score }}(LOWEST), {{ found }}, is_visible{{ t }}_{{ f }});
 $$ else
         score{{ t }}_{{ f }} = select({{ score }}(LOWEST), {{ found }}, {{ t }}u * LANES + lane <= last);
@@ -88,7 +89,7 @@ $$ endfor
         weight{{ f }} *= keep{{ f }};
 $$ for t in range(tile)
         score{{ t }}_{{ f }} = exp(score{{ t }}_{{ f }} - top{{ f }});
-$$ if (causal and pieces) or window
+$$ if (causal and pieces) or window or later
         score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, is_visible{{ t }}_{{ f }});  // rows without visible keys
 $$ endif
         weight{{ f }} += score{{ t }}_{{ f }};

@@ -7,6 +7,7 @@
 {$ set lanes = across * down $}
 {$ set window, cap = window | default(0), cap | default("") $}
 {$ set sinks = sinks | default("") $}
+{$ set later = later is defined $}
 {$ set score = "vec4<f32>" $}
 {# Shared memory has rows of 8 elements and one that keeps rows from beginning at the same bank. An element of a row is
    mostly a constant, because naga bounds every other index. Of an invocation's keys, element s * tile + t is load s of
@@ -28,7 +29,7 @@ var<storage> values: {{ array_of(cache) }};
 $$ if mask
 var<storage> mask: array<u32>;
 $$ elif slots
-var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each token
+var<storage> slot_mapping: array<{{ "vec4<i32>" if later else "vec2<i32>" }}>;  // slot and position of each token
 $$ if sinks
 var<storage> cosine: {{ array_of(sinks) }};
 $$ endif
@@ -59,6 +60,9 @@ var<workgroup> query_rows: array<array<u32, 4>, {{ down }}>;  // of each row, it
 var<workgroup> visible: array<array<u32, 4>, {{ down }}>;  // and the keys that it sees
 $$ if slots
 var<workgroup> tokens: array<array<u32, 4>, {{ down }}>;
+$$ if window and later
+var<workgroup> later: array<array<u32, 4>, {{ down }}>;  // keys after its own that a row sees
+$$ endif
 $$ if frugal
 var<workgroup> tokens_left: vec2<u32>;  // the first and the last
 var<workgroup> first_of_head: u32;  // row of its first key in a slot,
@@ -88,6 +92,14 @@ fn position_of(token: u32) -> i32 {
     return select(-1, position, known);
 }
 
+$$ if later
+// Return the last position that a token sees.
+fn last_of(token: u32) -> i32 {
+    let position = position_of(token);
+    return select(position, min(position + max(slot_mapping[token].z, 0), i32(p.capacity) - 1), position >= 0);
+}
+
+$$ endif
 $$ endif
 // Stage load d of a row's query as its load `step` of the chunk; zero after the end of the row.
 fn stage_query(row: u32, step: u32, d: u32) {
@@ -178,7 +190,7 @@ $$ if window
     var lowest_position = 0xffffffffu;
 $$ endif
     for (; next <= left.y && slot_mapping[next].x == slot; next++) {
-        highest_position = max(highest_position, position_of(next));
+        highest_position = max(highest_position, {{ "last_of" if later else "position_of" }}(next));
 $$ if window
         lowest_position = min(lowest_position, u32(position_of(next)));  // -1 is the largest
 $$ endif
@@ -200,7 +212,10 @@ $$ endif
     if (row < ROWS) {
         let own_token = tokens[row / 4u][row % 4u];
         let takes_part = own_token >= left.x && slot_mapping[own_token].x == slot && row < rows_here;
-        visible[row / 4u][row % 4u] = select(0u, u32(position_of(own_token) + 1), takes_part);
+        visible[row / 4u][row % 4u] = select(0u, u32({{ "last_of" if later else "position_of" }}(own_token) + 1), takes_part);
+$$ if window and later
+        later[row / 4u][row % 4u] = u32(last_of(own_token) - position_of(own_token));
+$$ endif
     }
     workgroupBarrier();
 $$ if not frugal
@@ -281,7 +296,15 @@ $$ for i in rows
 $$ endfor
         );
 $$ if window
-        let oldest = is_visible - min(is_visible, vec4<u32>({{ window }}u));
+$$ if later
+        let up_to_own = is_visible - min(is_visible, vec4<u32>(
+$$ for i in rows
+            later[four][{{ loop.index0 }}],
+$$ endfor
+        ));
+$$ endif
+{$ set own_visible = "up_to_own" if later else "is_visible" $}
+        let oldest = {{ own_visible }} - min({{ own_visible }}, vec4<u32>({{ window }}u));
 $$ endif
         var highest = vec4<f32>(HIDDEN);
 $$ for t in range(tile)

@@ -16,7 +16,12 @@
 {$ set own_query = "" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
 {# The token's own key and value are added after the cached ones. `new_tokens`: they are `cached` by this dispatch,
-   or `before`, by another one. With `slots`, `slot_mapping` has the slot and position of each row of the queries. #}
+   or `before`, by another one. With `slots`, `slot_mapping` has the slot and position of each row of the queries. With
+   `later`, it also has the positions after its own that a row sees; keys of rows that are the only ones of their slots
+   are cached here, and they see none. #}
+{$ set place = "vec4<i32>" if later is defined else "vec2<i32>" $}
+{$ set later = later is defined and new_tokens == "before" $}
+{$ set key_end = "reached" if later else "cached" $}
 {$ set codes = new_tokens == "cached" and cache == "i8x4" $}
 {# With `angle_row`, rotary tables have a row for each row of the batch from there on. #}
 {$ set of_batch = "min(batch, p.rows - 1u) + " ~ angle_row ~ "u" if angle_row is defined else "cached" $}
@@ -52,7 +57,7 @@ var<storage> sine: {{ array_of(table) }};
 $$ endif
 $$ endif
 $$ if slots
-var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each row
+var<storage> slot_mapping: array<{{ place }}>;  // slot and position of each row
 $$ endif
 var<storage> keys: {{ array_of(cache) }};
 var<storage> values: {{ array_of(cache) }};
@@ -147,6 +152,9 @@ $$ if slots
     let busy = job * LANES < p.threads && known;  // an idle row belongs to no slot
     let cached = select(0u, u32(position), known);
     let slot = select(0u, u32(place.x), known);
+$$ if later
+    let reached = select(cached, min(cached + u32(place.z) + 1u, p.capacity), known && place.z > 0);
+$$ endif
 $$ else
     let busy = job * LANES < p.threads;
     let cached = u32(live(p.start)) + p.keys;
@@ -246,10 +254,10 @@ $$ if short
     // Few keys go to the first split alone, so that a row has the bits that it has without splits.
     let few = cached < {{ short }}u;
     let stride = select(p.splits, 1u, few) * step;
-    let end = select(cached, 0u, few && split > 0u);
+    let end = select({{ key_end }}, 0u, few && split > 0u);
 $$ else
     let stride = p.splits * step;
-    let end = cached;
+    let end = {{ key_end }};
 $$ endif
 $$ if window
     // Steps begin where they begin without a window: the first of this split that has a visible key.

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import DType, numel
 from ...graph.expressions import Term, apply
-from ...graph.names import INT8_SCALE_BYTES
+from ...graph.names import BIDIRECTIONAL_MAPPING, INT8_SCALE_BYTES
 from ...lowering.context import Arrays, Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
@@ -101,6 +101,7 @@ class SlotOperands(AttentionOperands):
     num_decode: int = 0  # the first rows, each the only one of its slot
     window: int | None = None  # the latest keys that a row sees, its own included; None: all
     cap: float | None = None  # scores x become cap * tanh(x / cap)
+    later: bool = False  # rows may see positions after their own
 
     @property
     def max_width(self) -> int:
@@ -133,7 +134,13 @@ class SlotOperands(AttentionOperands):
     @property
     def score_flags(self) -> dict[str, object]:
         flags: dict[str, object] = {} if self.window is None else {"window": self.window}
-        return flags if self.cap is None else {**flags, "cap": repr(self.cap)}
+        flags |= {} if self.cap is None else {"cap": repr(self.cap)}
+        return flags | self.mapping_flags
+
+    @property
+    def mapping_flags(self) -> dict[str, object]:
+        """Return the flag for the columns of the slot mapping."""
+        return {"later": True} if self.later else {}
 
     @property
     def _batch_rows(self) -> int:
@@ -175,6 +182,9 @@ def slot_attention(
     value are cached there. It sees the keys of its slot up to its own, with `window` no more than that many. With
     `cap`, scores x become cap * tanh(x / cap). A row whose slot is negative is idle.
 
+    With slot_mapping of four columns, a row also sees the slot_mapping[r, 2] keys after its own, which must be those of
+    other rows of the call. The last column has no effect.
+
     The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbors, in the
     order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     With `norm_row`, each head's query and key are normalized before. The D weights are the rows from there on: of the
@@ -185,7 +195,8 @@ def slot_attention(
     pairs = "halves" if halves else "neighbours"
     rotary = None if table is None else RotaryTables(pairs, table, None, first_row=angle_row)
     caches = tokens.caches
-    operands = SlotOperands(tokens.query, *caches, window=window, cap=cap)
+    later = slot_mapping.dims[1:] == (BIDIRECTIONAL_MAPPING,)
+    operands = SlotOperands(tokens.query, *caches, window=window, cap=cap, later=later)
     config = token_config(cx, operands)
     rows = operands.batch
     whole = config.short_keys > 0 and num_decode >= rows and _all_short(cx, slot_mapping, advance, config.short_keys)
@@ -214,6 +225,7 @@ def slot_attention(
             advance=advance,
             query=tokens.query,
             rotated=rotated,
+            flags=operands.mapping_flags,
         )
     visible, split = VisibleKeys(0, advance.dynamic), config.splits(operands.max_keys) > 1
     target = partial if split else out
@@ -360,7 +372,8 @@ def _check(operands: SlotOperands, new_tokens: NewTokens, slot_mapping: Tensor) 
                 + (f"a cache of {rows} positions" if first is None else f"a batch of {operands.batch} rows"),
                 code="operand_mismatch",
             )
-    if slot_mapping.dims != (operands.batch, 2) or slot_mapping.dtype is not DType.INT32:
+    columns = BIDIRECTIONAL_MAPPING if operands.later else 2
+    if slot_mapping.dims != (operands.batch, columns) or slot_mapping.dtype is not DType.INT32:
         raise ShapeError(
             f"slot_mapping: expected i32 with a slot and a position for each of {operands.batch} rows, got "
             f"{slot_mapping.dtype.short}{list(slot_mapping.dims)}",
@@ -376,6 +389,7 @@ def _fill(
     advance: LiveScalar,
     query: Tensor,
     rotated: Tensor | None,
+    flags: dict[str, Any],
 ) -> None:
     """Cache keys and values, rotated. If there is a tensor for them, write the rotated queries too."""
     _, rows, key_heads, width = new_tokens.key.dims
@@ -404,6 +418,7 @@ def _fill(
         **({"rotary": "", "table": ""} if rotary is None else rotary.flags),
         queries=rotated is not None,
         **(norms.flags if norms is not None else {}),
+        **flags,
     )
 
 
@@ -441,7 +456,8 @@ def _(
     out = np.zeros_like(query)
     by = rotated_halves if halves else rotated_neighbours
     sinks = None if sink_row is None else table[0, sink_row:].reshape(-1)[: query.shape[2]]
-    for row, (slot, start) in enumerate(slot_mapping):
+    rows = []
+    for row, (slot, start, *more) in enumerate(slot_mapping):
         if slot < 0:
             continue
         at, one = start + advance, slice(row, row + 1)
@@ -452,14 +468,16 @@ def _(
         if table is not None:
             cos, sin = (angles[at if angle_row is None else angle_row + row, None, None, :] for angles in table)
             q, k = by(q, cos, sin), by(k, cos, sin)
-        for cache, rows in zip(caches, (k[0, 0], value[0, row]), strict=True):
-            cache[slot, at] = with_scales(rows) if cache.dtype == np.int8 else rows
-        first = 0 if window is None else max(0, at + 1 - window)
-        own = [cache[slot : slot + 1, first : at + 1] for cache in caches]
+        for cache, new in zip(caches, (k[0, 0], value[0, row]), strict=True):
+            cache[slot, at] = with_scales(new) if cache.dtype == np.int8 else new
+        rows.append((row, slot, at, at + 1 + sum(more[:1]), q, k))
+    for row, slot, at, end, q, k in rows:
+        one, first = slice(row, row + 1), 0 if window is None else max(0, at + 1 - window)
+        own = [cache[slot : slot + 1, first:end] for cache in caches]
         if caches[0].dtype == np.int8:  # a token sees its own key and value as they are
-            own = [without_scales(rows) for rows in own]
-            own[0][0, -1], own[1][0, -1] = k[0, 0], value[0, row]
-        own = [rows.astype(query.dtype) for rows in own]
+            own = [without_scales(each) for each in own]
+            own[0][0, at - first], own[1][0, at - first] = k[0, 0], value[0, row]
+        own = [each.astype(query.dtype) for each in own]
         q, k, v = (t.swapaxes(1, 2) for t in (q, *own))  # (1, H, 1 or C, D)
         out[:, one] = attention_reference(q, k, v, None, scale, cap, sinks).swapaxes(1, 2)
     return out

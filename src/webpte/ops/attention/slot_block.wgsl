@@ -7,6 +7,7 @@
 {$ set window, cap, norm_eps = window | default(0), cap | default(""), norm_eps | default("") $}
 {$ set sinks = sinks | default("") $}
 {$ set normed = ["q", "k"] $}
+{$ set later = later is defined $}
 {$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
 {$ set score = "vec4<f32>" $}
 {$ set fours = (rows + 3) // 4 $}
@@ -26,7 +27,7 @@ var<storage> v: {{ array_of(type) }};
 $$ if rotary
 var<storage> cosine: {{ array_of(table) }};
 $$ endif
-var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each token
+var<storage> slot_mapping: array<{{ "vec4<i32>" if later else "vec2<i32>" }}>;  // slot and position of each token
 var<storage> keys: {{ array_of(cache) }};
 var<storage> values: {{ array_of(cache) }};
 $$ if split
@@ -58,6 +59,15 @@ fn position_of(token: u32) -> i32 {
     return select(-1, position, known);
 }
 
+$$ if later
+// Return the end of the cached keys that a token sees. It passes over its own, which is added at the end.
+fn end_of(token: u32) -> i32 {
+    let position = position_of(token);
+    let more = slot_mapping[token].z;
+    return select(position, min(position + more + 1, i32(p.capacity)), more > 0);
+}
+
+$$ endif
 // Attention of tokens that follow each other, mostly of one slot: a subgroup has as many rows, which are tokens times
 // query heads of a key head, as invocations. All is added up as attention_token.wgsl does it for each, where keys that a
 // row does not see weigh nothing: the bits are the same.
@@ -129,7 +139,7 @@ $$ if window
         var lowest_position = 0xffffffffu;
 $$ endif
         for (var t = start; t <= last_token && slot_mapping[t].x == slot; t++) {
-            highest_position = max(highest_position, position_of(t));
+            highest_position = max(highest_position, {{ "end_of" if later else "position_of" }}(t));
 $$ if window
             lowest_position = min(lowest_position, u32(position_of(t)));  // -1 is the largest
 $$ endif
@@ -141,15 +151,22 @@ $$ if window
 $$ endif
         let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
         let takes_part = token >= start && slot_mapping[token].x == slot && own_position >= 0;
-        let own_visible = select(0u, u32(max(own_position, 0)), takes_part);
+        let own_visible = select(0u, u32(max({{ "end_of(token)" if later else "own_position" }}, 0)), takes_part);
 $$ for f in range(fours)
         let visible{{ f }} = vec4<u32>(
 $$ for r in range(4 * f, 4 * f + 4)
             subgroupBroadcast(own_visible, {{ [r, rows - 1] | min }}u),
 $$ endfor
         );
+$$ if later
+        let own_number{{ f }} = vec4<u32>(
+$$ for r in range(4 * f, 4 * f + 4)
+            subgroupBroadcast(u32(own_position), {{ [r, rows - 1] | min }}u),
+$$ endfor
+        );
+$$ endif
 $$ if window
-        let oldest{{ f }} = max(visible{{ f }} + 1u, vec4<u32>({{ window }}u)) - {{ window }}u;
+        let oldest{{ f }} = max({{ "own_number" if later else "visible" }}{{ f }} + 1u, vec4<u32>({{ window }}u)) - {{ window }}u;
 $$ endif
 $$ endfor
 {$ include "attention/attention_subgroup.wgsl" $}

@@ -22,7 +22,7 @@ var<storage> v: {{ array_of(type) }};
 $$ if rotary
 var<storage> cosine: {{ array_of(table) }};
 $$ endif
-var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each row
+var<storage> slot_mapping: array<{{ "vec4<i32>" if later is defined else "vec2<i32>" }}>;  // slot and position of each row
 $$ if queries
 var<storage> q: {{ array_of(type) }};
 $$ endif

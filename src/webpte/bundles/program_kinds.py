@@ -80,7 +80,7 @@ def calls(sequences: int, most_rows: int, vocabulary: int, axes: int = 0) -> Ite
                 yield _call(rows, rows, rows, words, features, position, axes=axes)
 
 
-def _call(rows: int, singles: int, picked: int, words: int, features: int, position: int = 0, *, axes: int) -> Call:
+def _call(rows: int, singles: int, picked: int, words: int, features: int, position: int = 0, axes: int = 0) -> Call:
     tokens, places = np.zeros((1, rows), np.int64), np.full((rows, 2), (0, position), np.int32)
     by_axis = [np.zeros((rows, axes), np.int32)] if axes else []
     return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features, *by_axis

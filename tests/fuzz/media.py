@@ -16,8 +16,8 @@ from tests.fuzz.changes import changed_bytes
 from tests.fuzz.checkpoints import scratch
 from tests.support.models.tiny_vlm import PROCESSOR, ROWS, SIDE
 from webpte.image_files import FORMATS, open_image_file
-from webpte.serve.media_process import ImageFile, write_tiles
-from webpte.speech.audio import EXTENSIBLE, FLOAT, PCM, load_samples
+from webpte.serve.media_process import ImageFile, write_samples, write_tiles
+from webpte.speech.audio import EXTENSIBLE, FLOAT, PCM
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 17, 3), np.uint8)  # (H, W, C)
 TIFF_OPTIONS: tuple[dict[str, str], ...] = (
@@ -115,7 +115,8 @@ def run_image(random: Random) -> None:
 
 
 def run_audio(random: Random) -> None:
-    """Read a mutant of an audio file, and resample it."""
+    """Decode a mutant of an audio file as the server's process does. Every format has an equal share."""
     path = scratch() / "mutant.audio"
-    path.write_bytes(changed_bytes(random.choice([*wav_files(), *compressed_files()]), random, 60))
-    load_samples(path, MODEL_RATE, MODEL_RATE, MAX_SECONDS)
+    base = random.choice(random.choice([wav_files(), *((each,) for each in compressed_files())]))
+    path.write_bytes(changed_bytes(base, random, 60))
+    write_samples(lambda: None, str(path), str(scratch() / "samples"), MODEL_RATE, MAX_SECONDS)

@@ -12,7 +12,8 @@ import pytest
 from tests.fuzz.media import wav_bytes
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
-from webpte.speech.audio import FLOAT, PCM, load_samples, read_audio, resample
+from webpte.speech.audio import FLOAT, PCM, load_samples, piece_length, read_audio, resample
+from webpte.speech.compressed import UNKNOWN_FRAMES
 from webpte.speech.decoding import TokenRules, TokenSpan, log_probability, split_spans
 
 AUDIO = Path(__file__).parents[1] / "support" / "audio"
@@ -96,6 +97,27 @@ def test_file_longer_than_allowed_is_refused(tmp_path):
         load_samples(path, 16000, 16000, 5 / 8000)
 
 
+@pytest.mark.parametrize("format", ["FLAC", "OGG"])
+def test_long_silence_is_refused_before_it_is_decoded(tmp_path, monkeypatch, format):
+    soundfile = pytest.importorskip("soundfile")
+    path = tmp_path / "a"
+    with soundfile.SoundFile(path, "w", 8000, 1, format=format) as file:
+        for _ in range(301):  # libsndfile's encoder of Ogg crashes on minutes at once
+            file.write(np.zeros(8000, np.float32))
+    assert path.stat().st_size < 30_000
+    monkeypatch.setattr(soundfile.SoundFile, "read", lambda *_, **__: pytest.fail("the file is decoded"))
+    with raises(InputError, "300 seconds", code="too_long"):
+        read_audio(path, 300)
+
+
+def test_length_that_a_file_does_not_say_is_found_while_it_is_decoded(tmp_path, monkeypatch):
+    soundfile = pytest.importorskip("soundfile")
+    monkeypatch.setattr(soundfile.SoundFile, "frames", UNKNOWN_FRAMES)
+    assert len(read_audio(AUDIO / "tone.flac", 1)[0]) == 11025
+    with raises(InputError, "0.5 seconds", code="too_long"):
+        read_audio(AUDIO / "tone.flac", 0.5)
+
+
 @pytest.mark.parametrize("cut", range(0, 70, 3))
 def test_audio_truncated_anywhere_is_read_or_refused(tmp_path, cut):
     path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
@@ -132,6 +154,19 @@ def test_resample_removes_frequencies_beyond_rate(hertz):
 )
 def test_resample_length_follows_duration(samples, rate, count):
     assert len(resample(np.ones(samples, np.float32), rate, 16000)) == count
+
+
+def test_piece_ends_in_the_quietest_tenth_of_a_second():
+    samples = np.random.default_rng(0).normal(0, 0.1, 4001).astype(np.float32)
+    assert piece_length(samples, 4001, 1000) == 4001
+    samples[1800:1950] = samples[3001:] = 0.0  # before and after the last third of 3,000
+    samples[2500:2600] = 0.001
+    samples[2111:2311] = 0.0
+    assert piece_length(samples, 3000, 1000) == 2161
+    samples[2111:2311] = 1.0
+    assert piece_length(samples, 3000, 1000) == 2550
+    assert piece_length(np.zeros(4001, np.float32), 3000, 1000) == 2050
+    assert 1 <= piece_length(np.zeros(7, np.float32), 3, 1000) <= 3
 
 
 def test_load_samples_mixes_channels_and_scales_integers():

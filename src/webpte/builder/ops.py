@@ -146,7 +146,7 @@ class OpTrace(MethodTrace):
     def rms_norm(self, x: TracedTensor, weight: TracedTensor, eps: float) -> TracedTensor:
         return self.call("et_vk.rms_norm.default", x, weight, float(np.float32(eps)), dims=x.dims)
 
-    def layer_norm(self, x: TracedTensor, weight: TracedTensor, bias: TracedTensor, eps: float) -> TracedTensor:
+    def layer_norm(self, x: TracedTensor, weight: TracedTensor, bias: TracedTensor | None, eps: float) -> TracedTensor:
         """Record the norm of each row."""
         stats = (*x.dims[:-1], 1)
         dims = (x.dims, stats, stats)
@@ -171,6 +171,9 @@ class OpTrace(MethodTrace):
 
     def plus(self, a: Dim, b: Dim) -> TracedInt:
         return self.integer("add", a, b, out=TracedInt(bound(a) + bound(b)))
+
+    def minus(self, a: Dim, b: Dim) -> TracedInt:
+        return self.integer("sub", a, b, out=TracedInt(bound(a)))
 
     def times(self, a: Dim, b: Dim) -> TracedInt:
         return self.integer("mul", a, b, out=TracedInt(bound(a) * bound(b)))

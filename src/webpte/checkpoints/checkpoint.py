@@ -21,6 +21,7 @@ _CLASS_SUFFIXES = {
     "ForImageClassification": "image classifier",
     "ForObjectDetection": "detector",
     "WhisperForConditionalGeneration": "speech",
+    "MoonshineForConditionalGeneration": "speech",
     "ForSequenceClassification": "reranker",
     "ForMaskedLM": "encoder",
     "Model": "encoder",

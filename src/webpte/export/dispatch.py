@@ -22,7 +22,7 @@ from ..checkpoints.checkpoint import model_kind
 from ..checkpoints.hub import HubCheckpoint, fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..checkpoints.sentence_transformers import read_encoder_config
-from ..checkpoints.whisper import read_whisper_config
+from ..checkpoints.speech import read_speech_config
 from ..errors import InputError, UnsupportedError
 from ..partial_files import not_writable, partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
@@ -169,7 +169,7 @@ def export_checkpoint(
         elif kind == "encoder":
             read_encoder_config(folder)
         elif kind == "speech":
-            read_whisper_config(folder)
+            read_speech_config(folder)
 
     downloaded = fetch(source, timer, validate) if is_hub_name(source) else None
     local = Path(source) if downloaded is None else downloaded.path

@@ -107,7 +107,8 @@ async def _run(job: _Job) -> Any:
 # -- the process ------------------------------------------------------------------------------------------------------
 
 
-def _decode_audio(limit: Callable[[], None], source: str, target: str, rate: int, max_seconds: float) -> None:
+def write_samples(limit: Callable[[], None], source: str, target: str, rate: int, max_seconds: float) -> None:
+    """Write the samples of a file. `limit` is called before it is read."""
     from ..speech.audio import load_samples  # imports wgpu, which the server's process does without
 
     limit()
@@ -152,7 +153,7 @@ def write_tiles(
     return stored
 
 
-_DECODERS: Mapping[str, Callable[..., Any]] = {"audio": _decode_audio, "image": write_tiles}
+_DECODERS: Mapping[str, Callable[..., Any]] = {"audio": write_samples, "image": write_tiles}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Speech to text with Whisper, by a program that `webpte export` wrote."""
+"""Speech to text with Whisper or Moonshine, by a program that `webpte export` wrote."""
 
 from .transcriber import Segment, Transcriber, Transcript
 

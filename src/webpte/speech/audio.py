@@ -31,7 +31,11 @@ _SAMPLE_TYPES = {
 ZERO_CROSSINGS = 32  # of the sinc on either side: aliases are at -80 dB
 KAISER_BETA = 8.0  # side lobes of -80 dB
 PASS_BAND = 0.94  # of the lower Nyquist frequency; the filter falls from there to all of it
+PHASE_BATCH = 64  # phases whose taps are computed at once
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
+
+# Pieces of audio.
+SILENCE_SECONDS = 0.1  # in the middle of which audio is cut
 
 # Spectrograms.
 FFT_BATCH_FRAMES = 4096  # bounds the memory: an hour has 360,000 frames
@@ -107,18 +111,34 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half)
     result = np.empty(count, np.float32)
     offsets = np.arange(-half + 1, half + 1)
-    for phase in range(min(up, count)):
-        first, rest = divmod(phase * down, up)
-        away = offsets - rest / up  # distance of each input from the outputs of this phase
+    phases = range(min(up, count))
+    for batch in (phases[start : start + PHASE_BATCH] for start in phases[::PHASE_BATCH]):
+        first, rest = np.divmod(np.array(batch) * down, up)
+        away = offsets - rest[:, None] / up  # distance of each input from the outputs of a phase: (phases, taps)
         taps = cutoff * np.sinc(cutoff * away) * _kaiser(away / half)
-        outputs = len(range(phase, count, up))
-        result[phase::up] = windows[first::down][:outputs] @ (taps / taps.sum())  # a constant stays constant
+        taps /= taps.sum(1, keepdims=True)  # a constant stays constant
+        for phase, start, weights in zip(batch, first, taps, strict=True):
+            result[phase::up] = windows[start::down][: len(range(phase, count, up))] @ weights
     return result
 
 
 def _kaiser(x: Array) -> Array:
     """Return the Kaiser window at x: 0 outside -1 to 1."""
     return np.i0(KAISER_BETA * np.sqrt(np.maximum(1 - x * x, 0))) / np.i0(KAISER_BETA) * (np.abs(x) <= 1)
+
+
+def piece_length(samples: Array, longest: int, rate: int) -> int:
+    """Return how many of the first samples (N,) are a piece of at most `longest`.
+
+    Longer audio is cut in the middle of the quietest tenth of a second in the last third of the piece.
+    """
+    if len(samples) <= longest:
+        return len(samples)
+    first = longest - longest // 3
+    width = max(1, min(int(SILENCE_SECONDS * rate), longest // 3))
+    energy = np.cumsum(np.square(samples[first:longest], dtype=np.float64))
+    loudness = energy[width - 1 :] - np.concatenate([[0.0], energy[:-width]])
+    return first + int(loudness.argmin()) + width // 2
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ..typing import Array
 
 CHUNK_FRAMES = 1 << 16
 MAX_CHANNELS = 64
+UNKNOWN_FRAMES = (1 << 63) - 1  # of libsndfile, for a stream without its length
 FORMATS = ("MP3", "FLAC", "OGG")  # libsndfile reads more, which are not tested
 
 
@@ -29,11 +30,13 @@ def decode_compressed(path: Path, data: memoryview, max_seconds: float) -> tuple
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS or not 1 <= file.channels <= MAX_CHANNELS:
                 raise _refused(path)
+            if max_seconds * file.samplerate < file.frames < UNKNOWN_FRAMES:
+                raise too_long(path, max_seconds)
             parts = [np.zeros(0, np.float32)]
             frames = 0
             while len(chunk := file.read(CHUNK_FRAMES, dtype="float32", always_2d=True)):
                 frames += len(chunk)
-                if frames > max_seconds * file.samplerate:  # a file of a few kilobytes can have hours of silence
+                if frames > max_seconds * file.samplerate:  # of a file that does not say its length, or a wrong one
                     raise too_long(path, max_seconds)
                 parts.append(chunk.mean(1, dtype=np.float32))
             return np.concatenate(parts), file.samplerate

@@ -1,9 +1,9 @@
-"""Decode a window of audio with Whisper: the program's methods, the rules for tokens, and spans between timestamps."""
+"""Decode a window of audio: the program's methods, the rules for tokens, and spans between timestamps."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,59 +20,96 @@ MASKED = np.float32(-np.inf)
 FRAMES_PER_TIMESTAMP = 2  # of the spectrogram, for each step of 0.02 s
 
 
-class WhisperMethods:
-    """The methods `encode` and `decode` of a Whisper program.
+class SpeechMethods:
+    """The methods `encode` and `decode` of a speech program.
 
     The decoder attends to keys and values that `encode` returns and `decode` takes. In the file they are outputs and
     inputs. Here they become state that the two methods share, so that they stay on the device until the next `encode`.
+    If the encoder takes inputs of any length, `decode` also takes the number of rows that it returned.
+
+    In programs of optimum-executorch, the methods are `encoder` and `text_decoder`, and the decoder takes the hidden
+    states, before the position.
     """
 
-    def __init__(self, program: Program) -> None:
-        if missing := {"encode", "decode"} - set(program.method_names):
+    def __init__(self, program: Program, convolutions: Sequence[tuple[int, int]] = ()) -> None:
+        """Open the methods. `convolutions` are the kernels and strides of an encoder of any length."""
+        names = ("encoder", "text_decoder") if "text_decoder" in program.method_names else ("encode", "decode")
+        if missing := {*names} - set(program.method_names):
             raise FormatError(
                 argument=program.path,
-                expected="a Whisper program with the methods encode and decode",
+                expected="a speech program with the methods encode and decode",
                 got=f"no method {', '.join(sorted(missing))}",
-                code="not_whisper",
+                code="not_speech",
             )
-        self._encode = program.method("encode", _outputs_to_state)
-        self._decode = program.method("decode", _inputs_to_state)
+        self._convolutions = convolutions
+        self._rows: list[Array] = []  # their number, if the encoder takes inputs of any length
+        outputs, inputs = (
+            (slice(0, None), slice(1, 2))
+            if names[0] == "encoder"
+            else (
+                slice(1, None),  # hidden states are not read
+                slice(3 if convolutions else 2, None),
+            )
+        )
+        self._encode = program.method(names[0], _outputs_to_state(outputs))
+        self._decode = program.method(names[1], _inputs_to_state(inputs))
         self.bands, self.frames = self._bound(self._encode.inputs[0].bound, 3)[1:]
         self.max_call_tokens = self._bound(self._decode.inputs[0].bound, 2)[1]
-        self.vocabulary = self._bound(self._decode.outputs[0].bound, 2)[1]
+        self.vocabulary = self._bound(self._decode.outputs[0].bound, 2 if names[0] == "encode" else 3)[-1]
         self.exclusive = self._decode.exclusive  # the methods share state, and so a lock
 
-    def encode(self, mel: Array) -> None:
-        """Encode a window of a spectrogram (bands, frames) into the state."""
-        self._encode.run([mel[None]], outputs=[])
+    @property
+    def min_frames(self) -> int:
+        """Return the smallest number of frames that give a row."""
+        frames = 1
+        for kernel, stride in reversed(self._convolutions):
+            frames = (frames - 1) * stride + kernel
+        return frames if self._convolutions else self.frames
+
+    def encode(self, signal: Array) -> None:
+        """Encode a window of a spectrogram or of samples, (bands, frames), into the state."""
+        self._encode.run([signal[None]], outputs=[])
+        if self._convolutions:
+            rows = signal.shape[1]
+            for kernel, stride in self._convolutions:
+                rows = (rows - kernel) // stride + 1
+            self._rows = [np.array([rows], np.int64)]
 
     def decode(self, tokens: Sequence[int], position: int) -> Array:
         """Return the logits after the last of `tokens`. The cache holds those before `position`, that of the first."""
         logits: Any = None
         for start in range(0, len(tokens), self.max_call_tokens):
             piece = np.array([tokens[start : start + self.max_call_tokens]], np.int64)  # (1, T)
-            logits = self._decode(piece, np.array([position + start], np.int64))  # (1, V)
-        last: Array = logits[0]
+            logits = self._decode(piece, np.array([position + start], np.int64), *self._rows)  # (1, V) or (1, T, V)
+        last: Array = logits.reshape(-1, self.vocabulary)[-1]
         return last
 
     def _bound(self, bound: Any, rank: int) -> tuple[int, ...]:
         if not isinstance(bound, tuple) or len(bound) != rank:
             raise FormatError(
-                f"not a Whisper program: encode or decode has an argument of shape {bound}", code="not_whisper"
+                f"not a speech program: encode or decode has an argument of shape {bound}", code="not_speech"
             )
         return bound
 
 
-def _outputs_to_state(graph: Graph) -> Graph:
-    """Rewrite `encode`: the keys and values of every layer, which follow the hidden states, become state."""
-    hidden, *state = graph.outputs
-    return replace(_with_state(graph, state), outputs=(hidden,))
+def _outputs_to_state(which: slice) -> Callable[[Graph], Graph]:
+    """Return the rewrite of the encoder: these outputs become state."""
+
+    def rewrite(graph: Graph) -> Graph:
+        state = graph.outputs[which]
+        return replace(_with_state(graph, state), outputs=tuple(each for each in graph.outputs if each not in state))
+
+    return rewrite
 
 
-def _inputs_to_state(graph: Graph) -> Graph:
-    """Rewrite `decode`: the keys and values of every layer, which follow tokens and position, become state."""
-    tokens, position, *state = graph.inputs
-    return replace(_with_state(graph, state), inputs=(tokens, position))
+def _inputs_to_state(which: slice) -> Callable[[Graph], Graph]:
+    """Return the rewrite of the decoder: these inputs become state."""
+
+    def rewrite(graph: Graph) -> Graph:
+        state = graph.inputs[which]
+        return replace(_with_state(graph, state), inputs=tuple(each for each in graph.inputs if each not in state))
+
+    return rewrite
 
 
 def _with_state(graph: Graph, state: Sequence[int]) -> Graph:

@@ -1,4 +1,4 @@
-"""`Transcriber`: Whisper as a callable from audio to text."""
+"""`Transcriber`: a speech model as a callable from audio to text."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ..runtime.checks import (
 from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from ..typing import Array
-from .audio import LogMel, load_samples
-from .decoding import FRAMES_PER_TIMESTAMP, TokenRules, TokenSpan, WhisperMethods, log_probability, split_spans
+from .audio import LogMel, load_samples, piece_length
+from .decoding import FRAMES_PER_TIMESTAMP, SpeechMethods, TokenRules, TokenSpan, log_probability, split_spans
 
 TASKS = ("transcribe", "translate")
 INCOMPLETE = "\ufffd"  # at the end of a text: a character whose last bytes are in the next window
@@ -65,7 +65,7 @@ class DecodedWindow(NamedTuple):
 
 
 class Transcriber(TaskProgram):
-    """A Whisper model that turns audio into text.
+    """A speech model that turns audio into text: Whisper or Moonshine.
 
     Audio is the path of a WAV, MP3, FLAC or Ogg file, or an array of samples with its rate::
 
@@ -78,9 +78,12 @@ class Transcriber(TaskProgram):
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self._methods = WhisperMethods(program)
+        self._methods = SpeechMethods(program, _convolutions(file))
         self.rate = file.integer("rate", 1000)  #: samples per second of the model
-        self._mel = LogMel(self.rate, file.integer("bands", 1), file.integer("fft", 2), file.integer("hop", 1))
+        self._mel: LogMel | None = None  # None: the encoder takes samples, of any number
+        if file.has("bands"):
+            self._mel = LogMel(self.rate, file.integer("bands", 1), file.integer("fft", 2), file.integer("hop", 1))
+        self._hop = self._mel.hop if self._mel is not None else 1  # samples of a frame
         self._window = file.integer("window", 1)  # samples of a window
         self._positions = file.integer("positions", 2)  # of the decoder
         self._max_window_tokens = file.integer("max_length", 1)  # without those of the prompt
@@ -95,7 +98,7 @@ class Transcriber(TaskProgram):
 
     def _check_program(self) -> None:
         actual = (self._methods.bands, self._methods.frames)
-        expected = (self._mel.bands, self._window // self._mel.hop)
+        expected = (self._mel.bands if self._mel is not None else 1, self._window // self._hop)
         if actual != expected:
             raise other_export(
                 self.path, *(f"{bands} bands of {frames} frames" for bands, frames in (expected, actual))
@@ -103,7 +106,7 @@ class Transcriber(TaskProgram):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Return the codes of the languages of the model; none for an English-only model."""
+        """Return the codes of the languages of the model; none for a model of one language."""
         return tuple(self._languages)
 
     def __call__(
@@ -122,9 +125,10 @@ class Transcriber(TaskProgram):
         """Return the transcript of a file or of samples: floats or int16, (N,) or (N, channels) at `rate`.
 
         `language` is a code such as "en" or a name; the default is to detect it. `task="translate"` translates to
-        English. With `timestamps`, the transcript has segments with times. If the model's no-speech probability of a
-        window is above `no_speech_threshold`, and its tokens have low probabilities, the window is skipped. `on_text`
-        is called with the text so far after each window.
+        English. With `timestamps`, the transcript has segments with times; those of Moonshine are the pieces between
+        silences that longer audio is cut into. If the model's no-speech probability of a window is above
+        `no_speech_threshold`, and its tokens have low probabilities, the window is skipped. `on_text` is called with
+        the text so far after each window.
         """
         check_choice(task, "task", TASKS)
         code = self._language_code(language, task)
@@ -134,6 +138,9 @@ class Transcriber(TaskProgram):
         report = cancellable(progress, cancel)
         samples = load_samples(audio, check_int(rate, "rate", 1), self.rate)
         long = len(samples) > self._window
+        if self._mel is None:
+            run = _Transcription(self, code, task, False, threshold, report, on_text)
+            return self._transcript(run(samples[None]), code, timestamps)
         if (timestamps or long) and self._rules.no_timestamps is None:
             raise InputError(
                 f"{self.path} has no timestamps, which audio of several windows requires",
@@ -149,7 +156,7 @@ class Transcriber(TaskProgram):
         if not self._languages:
             if task == "translate" or language not in (None, "en"):
                 raise InputError(
-                    f"{self.path} is an English-only model", code="english_only", hint="Omit language and task."
+                    f"{self.path} is a model of one language", code="one_language", hint="Omit language and task."
                 )
             return None
         if language is None:
@@ -167,8 +174,14 @@ class Transcriber(TaskProgram):
             )
         return code
 
+    def _window_frames(self, signal: Array) -> int:
+        """Return how many frames of the rest of a signal are its first window."""
+        if self._mel is None:
+            return piece_length(signal[0], self._methods.frames, self.rate)
+        return min(self._methods.frames, len(signal[0]))
+
     def _transcript(self, spans: list[tuple[float, TokenSpan]], language: str | None, timestamps: bool) -> Transcript:
-        step = FRAMES_PER_TIMESTAMP * self._mel.hop / self.rate  # seconds
+        step = FRAMES_PER_TIMESTAMP * self._hop / self.rate  # seconds
         segments = []
         for offset, span in spans:
             start, end = (round(offset + stamp * step, 3) for stamp in (span.start, span.end))
@@ -180,8 +193,16 @@ class Transcriber(TaskProgram):
         return self._tokenizer.decode([token for token in tokens if token < self._rules.first_timestamp])
 
     def __repr__(self) -> str:
-        languages = f"{len(self._languages)} languages" if self._languages else "English"
+        languages = f"{len(self._languages)} languages" if self._languages else "one language"
         return f"Transcriber({str(self.path)!r}, windows of {self._window / self.rate:g} s, {languages})"
+
+
+def _convolutions(file: TaskFile) -> list[tuple[int, int]]:
+    """Return the kernels and strides of an encoder of any length; none for an encoder of whole windows."""
+    if not file.has("convolutions"):
+        return []
+    numbers = file.integers("convolutions", None)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 class _Transcription:
@@ -201,15 +222,15 @@ class _Transcription:
         self._report = report
         self._on_text = on_text
 
-    def __call__(self, mel: Array) -> list[tuple[float, TokenSpan]]:
-        """Return the spans, each with the start of its window in seconds."""
-        size, total = self._methods.frames, mel.shape[1]
+    def __call__(self, signal: Array) -> list[tuple[float, TokenSpan]]:
+        """Return the spans of a spectrogram or samples, (bands, F), each with the start of its window in seconds."""
+        least, total = self._methods.min_frames, signal.shape[1]
         result: list[tuple[float, TokenSpan]] = []
         at = 0
         while at < total:
             self._report(Progress("transcribe", at, total, "frames"))
-            frames = min(size, total - at)
-            window = np.pad(mel[:, at : at + frames], ((0, 0), (0, size - frames)))
+            frames = self._owner._window_frames(signal[:, at:])
+            window = np.pad(signal[:, at : at + frames], ((0, 0), (0, max(0, least - frames))))
             with self._methods.exclusive():
                 self._methods.encode(window)
                 decoded = self._decode()
@@ -218,7 +239,7 @@ class _Transcription:
                 spans = []
             elif self._timestamps:
                 spans, step = split_spans(decoded.tokens, self._rules.first_timestamp, frames)
-            offset = at * self._owner._mel.hop / self._owner.rate
+            offset = at * self._owner._hop / self._owner.rate
             result += [(offset, span) for span in spans]
             at += step
             if self._on_text is not None:

@@ -83,6 +83,17 @@ def whisper() -> Path:
     return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["builder/speech"])
 
 
+def moonshine() -> Path:
+    """A folder with a tiny Moonshine of random weights in `moonshine`, and what `webpte export` makes of it."""
+    from . import moonshine as checkpoint
+
+    def make(folder: Path) -> None:
+        checkpoint.tiny_moonshine(folder / "moonshine")
+        run_script(folder, "-m", "webpte", "export", "moonshine", "-o", "moonshine.pte")
+
+    return cached("moonshine", [Path(checkpoint.__file__)], make, exporter=["builder/speech"])
+
+
 def quantized_whisper(kind: str) -> Path:
     """A folder with the program of `whisper` in 4 or 8 bits."""
     from . import whisper as checkpoint

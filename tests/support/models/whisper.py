@@ -41,10 +41,10 @@ def save_whisper(folder: Path, words: list[str], sizes: dict[str, Any], english:
     config = transformers.WhisperConfig(**sizes, **special, begin_suppress_tokens=None)
     torch.manual_seed(seed)
     model = transformers.WhisperForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
-    _randomise(model)
+    randomize(model)
     model.save_pretrained(folder)
     transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=seconds).save_pretrained(folder)
-    _write_tokenizer(folder, words)
+    write_tokenizer(folder, words)
     generation: dict[str, Any] = {
         **special,
         "no_timestamps_token_id": numbers["<|notimestamps|>"],
@@ -69,13 +69,13 @@ def _words(seconds: float, english: bool) -> list[str]:
     return [*LETTERS, "Ġ", *(f"<|{mark}|>" for mark in (*marks, *stamps))]
 
 
-def _randomise(model: Any) -> None:
+def randomize(model: Any) -> None:
     """Norms away from one, biases away from zero, and logits far enough apart for one most probable token."""
     import torch
 
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "layer_norm.weight" in name:
+            if "norm.weight" in name.replace("layernorm", "norm"):
                 parameter.copy_(1 + 0.3 * torch.randn_like(parameter))
             elif name.endswith("bias"):
                 parameter.copy_(0.1 * torch.randn_like(parameter))
@@ -85,7 +85,7 @@ def _randomise(model: Any) -> None:
                 parameter.copy_(0.5 * torch.randn_like(parameter))
 
 
-def _write_tokenizer(folder: Path, words: list[str]) -> None:
+def write_tokenizer(folder: Path, words: list[str]) -> None:
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,6 +190,41 @@ def test_hybrid_failing_call_keeps_sequence(model, talk):
         talk.logits(TEXT * 2)
     assert len(TEXT) * 2 > CONTEXT - 12 and talk.position == 12
     model.check(talk, 4)
+
+
+@pytest.mark.parametrize("family", slow_but(["lfm2"], ["gemma3", "lfm2", "qwen3_5"]))
+def test_program_that_runs_alone_answers_with_steps_in_flight(family, monkeypatch):
+    """A ring, or states without slots: a stop discards steps in flight, and the next turn is that of transformers."""
+
+    def refuse(*args):
+        raise webpte.UnsupportedError("it runs alone")
+
+    monkeypatch.setattr("webpte.llm.loading.BatchedRunner", refuse)
+    real = first(family).make()
+    with LLM.load(measured(first(family)).path) as llm:
+        assert llm.batching_unsupported_reason == "it runs alone" and llm.engine.runner.cache_window is not None
+        llm.stop_tokens, reference = frozenset(), RealModel(llm, real)
+        settings: dict[str, Any] = {"max_new_tokens": 14, "tokens_per_submit": 2, "speculate": False, "temperature": 0}
+        for start in range(20):  # some prompts lead to circles
+            prompt = TEXT[start : start + 6]
+            whole = llm.generate(tokens=prompt, **settings)
+            whole.result()
+            reference.check_answer(prompt, whole.tokens)
+            end = max(at for at in range(14) if whole.tokens[at] not in whole.tokens[:at])
+            if 5 <= end < 12:
+                break
+        assert 5 <= end < 12
+        llm.reset_prefix_cache()
+        llm.stop_tokens = frozenset([whole.tokens[end]])
+        stopped = llm.generate(tokens=prompt, **settings)
+        stopped.result()
+        assert stopped.tokens == whole.tokens[: end + 1]
+        llm.stop_tokens = frozenset()
+        further = [*prompt, *stopped.tokens, 7, 8]
+        then = llm.generate(tokens=further, **{**settings, "max_new_tokens": 5})
+        then.result()
+        reference.check_answer(further, then.tokens)
+        reference.verify()
 
 
 def test_hybrid_program_new_text_resets_state(model):

@@ -129,3 +129,61 @@ def test_experts_of_other_shapes_are_refused(position, value, tmp_path):
     OneOp(replace(subject, args=tuple(args))).write(tmp_path / "op.pte")
     with pytest.raises((webpte.ShapeError, webpte.GraphError)), webpte.load(tmp_path / "op.pte") as program:
         program.method()
+
+
+def published(folder, drop=None):
+    """Write a tiny gpt-oss as it is published: experts in MXFP4 of random codes. Return the tensors."""
+    tinies()["gpt_oss"]["every second layer"].save(folder)
+    tensors, random = load_file(folder / "model.safetensors"), np.random.default_rng(5)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        count, columns, rows = tensors.pop(name).shape
+        tensors[f"{name}_blocks"] = random.integers(0, 256, (count, rows, columns // 32, 16), np.uint8)
+        tensors[f"{name}_scales"] = random.integers(118, 125, (count, rows, columns // 32), np.uint8)
+    save_file(
+        {name: each for name, each in tensors.items() if drop is None or drop not in name}, folder / "model.safetensors"
+    )
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return tensors
+
+
+def test_experts_in_mxfp4_of_safetensors_are_those_that_transformers_reads(tmp_path):
+    import torch
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    tensors = published(tmp_path)
+    checkpoint = read_checkpoint(tmp_path)
+    recipe = default_recipe(checkpoint)
+    assert {kind for name, kind in recipe.linears.items() if ".experts." in name} == {MXFP4}
+    parts = ((0, "gate_up_proj", "w1", 0, 2), (1, "gate_up_proj", "w3", 1, 2), (1, "down_proj", "w2", 0, 1))
+    for layer, part, own, first, step in parts:
+        stored = f"model.layers.{layer}.mlp.experts.{part}"
+        packed = [torch.from_numpy(tensors[f"{stored}_{kind}"]) for kind in ("blocks", "scales")]
+        values = convert_moe_packed_tensors(*packed, dtype=torch.float32).numpy()  # (E, K, N)
+        for expert in (0, 5):
+            name = f"layers.{layer}.experts.{expert}.{own}.weight"
+            assert np.array_equal(checkpoint.weights.read(name), values[expert].T[first::step])
+            codes, scales = checkpoint.weights.codes(name)
+            rows = slice(first, None, step)
+            assert np.array_equal(codes, tensors[f"{stored}_blocks"][expert, rows].reshape(len(codes), -1))
+            assert np.array_equal(scales, tensors[f"{stored}_scales"][expert, rows])
+
+
+def test_codes_without_scales_are_refused(tmp_path):
+    published(tmp_path, drop="layers.1.mlp.experts.down_proj_scales")
+    with raises(webpte.UnsupportedError, "not floats", "layers.1.mlp.experts.down_proj_blocks", code="tensor_type"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.slow
+def test_program_of_published_gpt_oss_answers_as_the_one_in_floats(tmp_path, monkeypatch):
+    published(tmp_path)
+    chosen, logits = default_recipe(read_checkpoint(tmp_path)), []
+    experts = {name: kind for name, kind in chosen.linears.items() if ".experts." in name}
+    monkeypatch.setattr("webpte.builder.options.default_recipe", lambda source: Recipe(experts))
+    for quantize in ("checkpoint", None):
+        path = build_program(tmp_path, tmp_path / f"{quantize}.pte", quantize=quantize, max_context=64, max_tokens=16)
+        with LLM.load(path) as llm:
+            logits.append(llm.sequence().logits([5, 17, 3, 60, 8, 41, 9]))
+    assert np.abs(logits[0] - logits[1]).max() <= 1e-4 * np.abs(logits[1]).max()

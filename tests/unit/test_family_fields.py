@@ -23,6 +23,14 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+HARMONY_YARN = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
 SIZES = {
     "hidden_act": "silu",
     "hidden_size": 2048,
@@ -301,6 +309,23 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 0.5,
         "rope_theta": 10000.0,
     },
+    "gpt_oss": {
+        "architectures": ["GptOssForCausalLM"],
+        "attention_bias": True,
+        "experts_per_token": 4,
+        "head_dim": 64,
+        "initial_context_length": 4096,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_experts_per_tok": 4,
+        "num_local_experts": 32,
+        "output_router_logits": False,
+        "quantization_config": {"modules_to_not_convert": ["lm_head"], "quant_method": "mxfp4"},
+        "rope_scaling": HARMONY_YARN,
+        "rope_theta": 150000,
+        "router_aux_loss_coef": 0.9,
+        "sliding_window": 128,
+        "swiglu_limit": 7.0,
+    },
 }
 PUBLISHED = {name: {**SIZES, "model_type": name, **fields} for name, fields in PUBLISHED.items()}
 
@@ -363,6 +388,7 @@ def test_family_windows_equal_layers():
     assert [layer.window for layer in read("gemma2").layers] == [4096, None] * 2
     assert [layer.window for layer in read("gemma3").layers] == [512, None] * 2
     assert [layer.window for layer in read("gemma3", sliding_window_pattern=None).layers] == [512] * 4
+    assert [layer.window for layer in read("gpt_oss", layer_types=None).layers] == [128, None] * 2
 
 
 def test_gemma_4_layers_share_keys_and_differ_in_width():
@@ -477,6 +503,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("gemma3", {"use_bidirectional_attention": True}),
     ("gemma3", {"hidden_size_per_layer_input": 256}),
     ("gemma3", {"num_kv_shared_layers": 10}),
+    ("gpt_oss", {"swiglu_alpha": 1.0}),
+    ("gpt_oss", {"swiglu_limit": 10.0}),
+    ("gpt_oss", {"quantization_config": {"quant_method": "bitsandbytes"}}),
     ("gemma4", {"enable_moe_block": True}),
     ("gemma4", {"attention_k_eq_v": True}),
     ("gemma4", {"use_bidirectional_attention": "all"}),
@@ -534,7 +563,7 @@ def test_family_invalid_config_is_refused(family, change, problem):
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("gpt_oss", "sinks"), ("deepseek_v3", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
+    [("deepseek_v3", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
      ("lfm3", "gate for each head"), ("gemma3n", "caches"), ("gemma4_unified_text", "without encoders"),
      ("ernie4_5_moe", "mixture of experts")],
 )  # fmt: skip
@@ -624,6 +653,29 @@ def test_gguf_yarn_has_its_own_amplitude(amplitude):
     assert [layer.window for layer in model.layers] == [16, None, 16]
     assert model.ropes["full_attention"].amplitude == pytest.approx(1.2079441541679836)
     assert model.ropes["sliding_attention"] == Rope(10000.0, 16)
+
+
+def test_gguf_gpt_oss_has_the_layers_of_its_config():
+    """YaRN's range is not rounded to whole pairs, which GGUF does not state."""
+    keys = {
+        "attention.head_count": 32,
+        "attention.head_count_kv": 8,
+        "attention.key_length": 64,
+        "attention.sliding_window": 128,
+        "block_count": 4,
+        "expert_count": 32,
+        "expert_feed_forward_length": 8192,
+        "expert_used_count": 4,
+        "rope.freq_base": 150000.0,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 32.0,
+        "rope.scaling.original_context_length": 4096,
+    }
+    model, other = read_gguf("gpt-oss", **keys), read("gpt_oss")
+    assert (model.layers, model.sinks, model.activation) == (other.layers, True, "clamped_silu")
+    assert model.ropes == other.ropes and model.ropes["rope"].amplitude == pytest.approx(1.3465735902799727)
+    rounded = read("gpt_oss", rope_scaling={**HARMONY_YARN, "truncate": True})
+    assert rounded.ropes != other.ropes
 
 
 def test_gguf_other_amplitude_is_refused():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from webpte.llm.engine.reasoning import PieceKind, ReasoningSplitter
-from webpte.llm.thinking import TAGS, Thought, ThoughtTags, thought_tags
+from webpte.llm.loading import stop_tokens
+from webpte.llm.thinking import HARMONY, TAGS, Thought, ThoughtTags, thought_after, thought_tags
 
 THINK, CHANNEL, BRACKET = TAGS
 BEGIN, END, OTHER = 1, 2, 3  # tokens
@@ -169,3 +171,87 @@ def test_constrained_response_may_begin_a_thought_only_by_a_token():
 )
 def test_tags_of_template(template, tags):
     assert thought_tags(template) is tags
+
+
+MARKS = ("<|channel|>", "<|end|>", "<|message|>", "<|start|>", "<|return|>")
+ANALYSIS = ("<|channel|>", "ana", "lysis", "<|message|>", "So", " 4.\n", "<|end|>")
+FINAL = ("<|start|>", "assistant", "<|channel|>", "final", "<|message|>")
+
+
+class Marked:
+    """A tokenizer of the marks of harmony, each a token, and of characters."""
+
+    def token_id(self, token):
+        return MARKS.index(token) if token in MARKS else None
+
+    def encode(self, text, parse_special=False):
+        for number, mark in enumerate(MARKS):
+            text = text.replace(mark, chr(number)) if parse_special else text
+        return list(map(ord, text))
+
+    def decode(self, tokens, specials=False):
+        return "".join(MARKS[token] if token < len(MARKS) else chr(token) for token in tokens)
+
+
+def harmony(parts, prompt="<|start|>assistant", budget=None, **options):
+    """Return the reasoning, the answer, the kinds, and the tokens that came by force, as text."""
+    tokenizer: Any = Marked()
+    forced, reasoning, answer, kinds = [], "", "", []
+    thought_of_response = thought_after(tokenizer.encode(prompt, parse_special=True), HARMONY, tokenizer, budget)
+    assert thought_of_response is not None
+    splitter = ReasoningSplitter(thought_of_response, **options)
+    waiting = list(parts)
+    while waiting or splitter.due is not None:
+        due = splitter.due
+        forced += [due] if due is not None else []
+        part = tokenizer.decode([due]) if due is not None else waiting.pop(0)
+        token = MARKS.index(part) if part in MARKS else ord(part[0])
+        got = splitter.push(token, "" if part in MARKS else part)
+        reasoning, answer = reasoning + got.reasoning, answer + got.text
+        kinds.append(got.kind)
+    rest = splitter.flush("")
+    return reasoning + rest.reasoning, answer + rest.text, kinds, tokenizer.decode(forced)
+
+
+def test_harmony_analysis_is_reasoning_and_final_the_answer():
+    reasoning, answer, kinds, _ = harmony([*ANALYSIS, *FINAL, " Four", ".", "<|return|>"])
+    assert (reasoning, answer) == ("So 4.", "Four.")
+    assert kinds == ["reasoning"] * 12 + ["answer"] * 3
+
+
+@pytest.mark.parametrize("channel", ["final", "commentary"])
+def test_harmony_response_without_analysis_is_the_answer(channel):
+    parts = ["<|channel|>", channel, "<|message|>", "Hi"]
+    assert harmony(parts)[:3] == ("", "Hi", ["reasoning"] * 3 + ["answer"])
+    assert harmony(["Hi"], prompt="<|start|>assistant<|channel|>final<|message|>")[:2] == ("", "Hi")
+
+
+def test_harmony_message_after_the_answer_has_no_header_in_the_text():
+    parts = ["<|channel|>", "commentary", "<|message|>", "Wait. ", "<|end|>", *FINAL, "Hi"]
+    assert harmony(parts)[:2] == ("", "Wait. Hi")
+
+
+def test_harmony_thought_whose_budget_is_spent_goes_on_in_the_final_channel():
+    reasoning, answer, _, forced = harmony([*ANALYSIS[:5], "Hi"], budget=1)
+    assert (reasoning, answer, forced) == ("So", "Hi", f"\n<|end|>{HARMONY.separator}")
+
+
+def test_harmony_constrained_answer_begins_in_the_final_channel():
+    reasoning, answer, kinds, forced = harmony([*ANALYSIS, "{}"], constrained=True)
+    assert (reasoning, answer, forced) == ("So 4.", "{}", HARMONY.separator)
+    assert kinds.count("answer") == 1
+
+
+def test_harmony_cut_within_a_header_has_no_text():
+    assert harmony([*ANALYSIS, *FINAL[:4]])[:2] == ("So 4.", "")
+
+
+def test_tags_of_a_template_with_channels_are_those_of_harmony():
+    assert thought_tags("{{ '<|start|>assistant<|channel|>analysis<|message|>' }}") is HARMONY
+
+
+def test_end_of_a_message_of_harmony_does_not_stop_an_answer():
+    tokenizer: Any = Marked()
+    assert stop_tokens(tokenizer, [4]) == {4}
+    tokenizer.token_id = {"<|end|>": 1, "<|im_end|>": 9}.get
+    assert stop_tokens(tokenizer, []) == {1, 9}

@@ -283,7 +283,13 @@ class DecoderTrace:
         k_rows, v_rows = (g.select(cache, 0, 0) for cache in caches)  # (K, R, D)
         scores = g.bmm(g.view(queries, (keys, together, width)), g.permute(k_rows, (0, 2, 1)))  # (K, H / K * S, R)
         scores = g.capped(g.scaled(scores, 1 / math.sqrt(width)), model.attention_cap)
-        weights = g.softmax(g.add(g.view(scores, (heads, count, held)), mask))
+        scores = g.add(g.view(scores, (heads, count, held)), mask)
+        if model.sinks:
+            sinks = g.packed(g.parameter(f"layers.{number}.attention.sinks", shape=(heads, 1, 1)))
+            beside = g.expand(sinks, (heads, count, 1))
+            weights = g.slice(g.softmax(g.cat([scores, beside], -1, held + 1)), 2, 0, held, held)
+        else:
+            weights = g.softmax(scores)
         mixed = g.bmm(g.view(weights, (keys, together, held)), v_rows)
         return g.permute(g.view(mixed, (1, heads, count, width)), (0, 2, 1, 3))  # (1, S, H, D)
 

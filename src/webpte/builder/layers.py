@@ -143,7 +143,24 @@ class LayerTrace(OpTrace):
         groups = [self.format(f"{name}.experts.0.{part}").group for part in ("w1", "w2")]
         numbers = (experts.chosen, experts.scoring, experts.normalized, float(experts.eps), float(experts.factor))
         options = (activation, "mxfp4" if self.format(f"{name}.experts.0.w1") == MXFP4 else "int4")
-        return self.call("webpte.experts", x, logits, bias, *weights, *groups, *numbers, *options, dims=x.dims)
+        biases = self._expert_biases(name, experts) if experts.linear_bias else ()
+        args = (x, logits, bias, *weights, *groups, *numbers, *options, *biases)
+        return self.call("webpte.experts", *args, dims=x.dims)
+
+    def _expert_biases(self, name: str, experts: Experts) -> list[TracedTensor]:
+        """Return the biases of gate and up of all experts, (E, 2, N), and of down, (E, K)."""
+
+        def stacked(number: int, part: str) -> Array:
+            return self._weights.read(f"{name}.experts.{number}.{part}.bias")
+
+        def compute() -> tuple[Array, ...]:
+            every = range(experts.count)
+            inputs = np.stack([np.stack([stacked(number, part) for part in ("w1", "w3")]) for number in every])
+            return inputs, np.stack([stacked(number, "w2") for number in every])
+
+        (rows,) = self.shapes[f"{name}.experts.0.w2.bias"]
+        parts: list[Part] = [("input_bias", DType.FLOAT32, (experts.count, 2, experts.hidden_dim))]
+        return _constants(f"{name}.experts", compute, [*parts, ("output_bias", DType.FLOAT32, (experts.count, rows))])
 
     def _expert_weights(self, name: str, part: str, count: int) -> list[TracedTensor | None]:
         """Return a matrix of all experts as constants, (E, N, K) or codes (E, N, K / 2) and scales (E, N, K / group).

@@ -66,6 +66,9 @@ class OpTrace(MethodTrace):
         dims.insert(axis, 1)
         return self.call("aten.unsqueeze_copy.default", x, axis, dims=dims)
 
+    def expand(self, x: TracedTensor, sizes: Sequence[Dim]) -> TracedTensor:
+        return self.call("aten.expand_copy.default", x, tuple(sizes), False, dims=sizes)
+
     def cat(self, parts: Sequence[TracedTensor], axis: int, size: Dim) -> TracedTensor:
         return self.call("aten.cat.default", tuple(parts), axis, dims=_with(parts[0].dims, axis, size))
 

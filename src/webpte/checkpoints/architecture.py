@@ -73,6 +73,7 @@ class Experts:
     biased: bool = False  # a bias of each expert is added to its score for the choice
     shared: bool = False  # a feed-forward of all tokens is added
     shared_gate: bool = False  # it has a gate for each token
+    linear_bias: bool = False  # the router and the matrices of experts have biases
 
     def check(self, where: str) -> None:
         """Check that a token can choose its experts."""
@@ -133,11 +134,14 @@ class Architecture:
     pre_norms: bool = True  # the inputs of attention and feed-forward are normalized
     post_norms: bool = False  # the outputs of attention and feed-forward are normalized
     norm_offset: float = 0.0  # added to the weights of all norms
-    activation: str = "silu"  # of the feed-forward: "silu", "gelu_tanh", "relu2" (the square of relu) or "xielu"
+    activation: str = (
+        "silu"  # of the feed-forward: "silu", "gelu_tanh", "relu2" (the square of relu) , "xielu" or "clamped_silu"
+    )
     gated_mlp: bool = True  # the feed-forward has a gate with the activation; otherwise it has one input layer, w3
     attention_cap: float | None = None  # scores x become cap * tanh(x / cap)
     logits_cap: float | None = None
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    sinks: bool = False  # each query head has a score that joins its softmax and has no value
     # Multiplied into weights when they are read, so that the graph stays that of a Llama.
     embedding_factor: float = 1.0
     residual_factor: float = 1.0  # of the outputs of attention and feed-forward
@@ -177,7 +181,7 @@ class Architecture:
         A layer with a window needs the rows that the first token of a call attends to, and one for each further token.
         A call has fewer than `max_tokens` tokens. Caches that several layers read are outside delegates, as rings are.
         """
-        plain = self.attention_cap is not None or any(layer.shares is not None for layer in self.layers)
+        plain = self.attention_cap is not None or self.sinks or any(layer.shares is not None for layer in self.layers)
 
         def rows(layer: LayerSpec) -> int | None:
             if layer.window is not None and layer.window < max_context:

@@ -414,11 +414,17 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
 
 
 def decoder_gguf(
-    fields: Fields, *, theta: float = 10000.0, kv_heads: int | None = None, hidden_dim: int | None = None
+    fields: Fields,
+    *,
+    theta: float = 10000.0,
+    kv_heads: int | None = None,
+    hidden_dim: int | None = None,
+    truncate: bool = True,
 ) -> Architecture:
     """Return the architecture of a Llama from the keys of a GGUF file, which begin with the architecture's name.
 
-    `kv_heads` replaces attention.head_count_kv, `hidden_dim` feed_forward_length.
+    `kv_heads` replaces attention.head_count_kv, `hidden_dim` feed_forward_length. Without `truncate`, YaRN's range is
+    not rounded to whole pairs; GGUF has no key for it.
     """
     eps = "attention.layer_norm_rms_epsilon"
     fields.require("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
@@ -436,7 +442,7 @@ def decoder_gguf(
         vocab_size=len(fields.with_prefix("").list_of("tokenizer.ggml.tokens", str)),
         norm_eps=fields.number(eps),
         layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", maximum=MAX_LAYERS),
-        ropes={"rope": _gguf_rope(fields, size, theta)},
+        ropes={"rope": _gguf_rope(fields, size, theta, truncate)},
     )
 
 
@@ -452,7 +458,7 @@ def _gguf_window(fields: Fields) -> int | None:
     return fields.integer("attention.sliding_window") if fields.get("attention.sliding_window") else None
 
 
-def _gguf_rope(fields: Fields, size: int, theta: float) -> Rope:
+def _gguf_rope(fields: Fields, size: int, theta: float, truncate: bool) -> Rope:
     """Read the rotary keys of GGUF. Divisors of frequencies, such as those of Llama 3, are a tensor."""
     rope = Rope(fields.number("rope.freq_base", theta), fields.integer("rope.dimension_count", size))
     if rope.theta <= 1:
@@ -468,7 +474,7 @@ def _gguf_rope(fields: Fields, size: int, theta: float) -> Rope:
     scaling = {"factor": fields.get("rope.scaling.factor")}
     if kind == "yarn":
         scaling |= {name: fields.get(f"rope.scaling.{key}") for name, key in _GGUF_YARN.items()}
-        scaling["mscale"] = 1.0  # GGUF has no key for it
+        scaling |= {"mscale": 1.0, "truncate": truncate}  # GGUF has no keys for them
     rope = scaled_rope(kind, rope, Fields(f"{fields.where}: rope.scaling", scaling))
     if kind == "yarn":
         _check_yarn_amplitude(fields, rope)

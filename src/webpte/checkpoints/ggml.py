@@ -111,6 +111,17 @@ def _q8_0(data: Array) -> Array:
     return _halves(data[:, :2]) * np.ascontiguousarray(data[:, 2:]).view(np.int8)
 
 
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def mxfp4_values(codes: Array, scales: Array) -> Array:
+    """Return the numbers (N, K) of MXFP4, from codes (N, K / 2), two to a byte, and scales (N, K / 32)."""
+    numbers = _E2M1[np.stack([codes & 15, codes >> 4], axis=-1)].reshape(len(codes), -1, GROUP)
+    steps = np.ldexp(np.float32(1), scales.astype(np.int32) - 127)  # inf for 255, which means NaN
+    result: Array = numbers * steps[..., None]
+    return result.reshape(len(codes), -1)
+
+
 def _mxfp4(data: Array) -> tuple[Array, Array]:
     codes = _nibbles(data[:, 1:])
     return codes[:, 0::2] | codes[:, 1::2] << 4, data[:, :1]
@@ -187,4 +198,4 @@ _OTHERS = {
 }  # fmt: skip
 TYPES |= {number: TensorType(*sizes, bits=sizes[2] * 8 // sizes[1]) for number, sizes in _OTHERS.items()}
 MXFP4 = 39
-TYPES[MXFP4] = TYPES[MXFP4]._replace(codes=_mxfp4)
+TYPES[MXFP4] = TYPES[MXFP4]._replace(codes=_mxfp4, decode=lambda data: mxfp4_values(*_mxfp4(data)))

@@ -14,7 +14,7 @@ from .architecture import Architecture
 from .config import FieldRule, Fields
 from .families import family_of_config
 from .family import Checkpoint, Family, end_ids
-from .safetensors_file import FloatTensor, read_safetensors
+from .safetensors_file import FloatTensor, Mxfp4Tensor, read_weights
 from .shapes import parameter_shapes
 from .text_part import is_wrapper, text_config, text_tensors
 from .towers import tower_kind
@@ -191,7 +191,7 @@ def _image_processor(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _remove_fixed(where: str, family: Family, tensors: dict[str, FloatTensor]) -> None:
+def _remove_fixed(where: str, family: Family, tensors: dict[str, FloatTensor | Mxfp4Tensor]) -> None:
     """Remove tensors whose number is built into the program, after it is checked up to half precision."""
     for name in list(tensors):
         pattern = re.sub(r"\.\d+\.", ".*.", name)
@@ -231,7 +231,7 @@ def read_config(family: Family, fields: Fields) -> Architecture:
 # ---------------------------------------------------------------- tensors
 
 
-def _find_tensors(folder: Path, model: Architecture) -> dict[str, FloatTensor]:
+def _find_tensors(folder: Path, model: Architecture) -> dict[str, FloatTensor | Mxfp4Tensor]:
     """Return every tensor by name, except rotary frequencies that are computed here."""
     return {
         name: tensor
@@ -240,11 +240,11 @@ def _find_tensors(folder: Path, model: Architecture) -> dict[str, FloatTensor]:
     }
 
 
-def read_tensors(folder: Path) -> dict[str, FloatTensor]:
+def read_tensors(folder: Path) -> dict[str, FloatTensor | Mxfp4Tensor]:
     """Return every tensor by name."""
-    tensors: dict[str, FloatTensor] = {}
+    tensors: dict[str, FloatTensor | Mxfp4Tensor] = {}
     for path in _weight_files(folder):
-        for name, tensor in read_safetensors(path).items():
+        for name, tensor in read_weights(path).items():
             if name in tensors:
                 raise FormatError(f"{name} is in {tensors[name].span.file.path} and in {path}", code="duplicate_tensor")
             tensors[name] = tensor

@@ -16,7 +16,7 @@ import numpy as np
 from ..container import MappedFile, Span
 from ..container.flat import quoted_name
 from ..errors import FormatError, UnsupportedError
-from .ggml import bf16
+from .ggml import GROUP, MXFP4, TYPES, TensorType, bf16, mxfp4_values
 
 Array = np.ndarray[Any, Any]
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format
@@ -25,7 +25,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
 }
+FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class FloatTensor(NamedTuple):
@@ -47,8 +49,62 @@ class FloatTensor(NamedTuple):
         return self._replace(shape=(stop - start, *self.shape[1:]), span=span)
 
 
+class Mxfp4Tensor(NamedTuple):
+    """Matrices in MXFP4. Codes and scales are two tensors of a file: (..., K / 32, 16) and (..., K / 32) bytes."""
+
+    shape: tuple[int, ...]
+    span: Span  # of the codes
+    scales: Span
+
+    @property
+    def type(self) -> TensorType:
+        return TYPES[MXFP4]
+
+    def read(self) -> Array:
+        """Return the tensor as f32."""
+        with np.errstate(all="ignore"):  # damaged scales are infinite; users of the weight check for them
+            return mxfp4_values(*self.codes()).reshape(self.shape)
+
+    def part(self, start: int, stop: int) -> Mxfp4Tensor:
+        """Return some of its rows."""
+        sizes = [span.size // self.shape[0] for span in (self.span, self.scales)]
+        parts = [s.sub(start * n, (stop - start) * n) for s, n in zip((self.span, self.scales), sizes, strict=True)]
+        return Mxfp4Tensor((stop - start, *self.shape[1:]), *parts)
+
+    def codes(self) -> tuple[Array, Array]:
+        """Return the codes (N, K / 2) and scales (N, K / 32) of all matrices."""
+        rows = math.prod(self.shape[:-1])
+        codes, scales = (np.frombuffer(span.view(), np.uint8).reshape(rows, -1) for span in (self.span, self.scales))
+        return codes, scales
+
+
+_CODES, _SCALES = "_blocks", "_scales"  # ends of the names of the two tensors
+
+
+def read_weights(path: Path) -> dict[str, FloatTensor | Mxfp4Tensor]:
+    """Return the tensors of a file by name; those in MXFP4 have the name of their codes."""
+    tensors = _read(path, ("U8",))
+    weights: dict[str, FloatTensor | Mxfp4Tensor] = {n: each for n, each in tensors.items() if each.dtype != "U8"}
+    packed = {name: each for name, each in tensors.items() if each.dtype == "U8"}
+    for name in [name for name in packed if name.endswith(_CODES)]:
+        codes, scales_name = packed[name], name.removesuffix(_CODES) + _SCALES
+        scales = packed.get(scales_name)
+        if scales is not None and len(scales.shape) > 1 and codes.shape == (*scales.shape, GROUP // 2):
+            shape = (*scales.shape[:-1], GROUP * scales.shape[-1])
+            weights[name] = Mxfp4Tensor(shape, codes.span, scales.span)
+            del packed[name], packed[scales_name]
+    if packed:
+        raise _not_floats(path, [f"{name} (U8)" for name in packed])
+    return weights
+
+
 def read_safetensors(path: Path) -> dict[str, FloatTensor]:
     """Return the tensors of a file by name. Tensors that are not floats are refused."""
+    return _read(path)
+
+
+def _read(path: Path, others: tuple[str, ...] = ()) -> dict[str, FloatTensor]:
+    """Return the tensors of floats, and of bytes that are among the `others`."""
     file = MappedFile(path)
     size = int.from_bytes(file.view(0, min(8, file.size)), "little")
     if file.size < 8 or size > min(MAX_HEADER_BYTES, file.size - 8):
@@ -60,13 +116,16 @@ def read_safetensors(path: Path) -> dict[str, FloatTensor]:
     if not isinstance(header, dict):
         raise _error(path, "its header is not a JSON object")
     header.pop("__metadata__", None)
-    if not_float := [f"{name} ({_dtype(entry)})" for name, entry in header.items() if _dtype(entry) not in _DTYPES]:
-        raise UnsupportedError(
-            f"{path} has tensors that are not floats: {', '.join(not_float)}", not_float, code="tensor_type"
-        )
+    types = {name: _dtype(entry) for name, entry in header.items()}
+    if not_float := [f"{name} ({kind})" for name, kind in types.items() if kind not in (*FLOATS, *others)]:
+        raise _not_floats(path, not_float)
     tensors = {name: _place(file, path, name, entry, 8 + size) for name, entry in header.items()}
     _refuse_overlaps(path, tensors)
     return tensors
+
+
+def _not_floats(path: Path, names: list[str]) -> UnsupportedError:
+    return UnsupportedError(f"{path} has tensors that are not floats: {', '.join(names)}", names, code="tensor_type")
 
 
 def _refuse_overlaps(path: Path, tensors: dict[str, FloatTensor]) -> None:

@@ -62,6 +62,8 @@ def _attention(model: Architecture, number: int, gated: bool) -> Shapes:
         shapes |= _linear("attention.wk", narrow, model.dim, model.qkv_bias)
         shapes |= _linear("attention.wv", narrow, model.dim, model.qkv_bias)
     shapes |= _linear("attention.wo", model.dim, wide, model.out_bias)
+    if model.sinks:
+        shapes["attention.sinks"] = (model.n_heads,)
     if model.qk_norm:
         shapes["attention.q_norm.weight"] = (width if model.qk_norm_by_head else wide,)
         if own:
@@ -87,7 +89,8 @@ def _delta(model: Architecture, number: int) -> Shapes:
 
 
 def _experts(model: Architecture, experts: Experts) -> Shapes:
-    shapes: Shapes = {"router.weight": (experts.count, model.dim)}
+    bias = experts.linear_bias
+    shapes = _linear("router", experts.count, model.dim, bias)
     if experts.biased:
         shapes["router.expert_bias"] = (experts.count,)
     if experts.shared_gate:
@@ -95,7 +98,8 @@ def _experts(model: Architecture, experts: Experts) -> Shapes:
     for number in range(experts.count):
         parts = {"w1": (experts.hidden_dim, model.dim), "w3": (experts.hidden_dim, model.dim)}
         parts["w2"] = (model.dim, experts.hidden_dim)
-        shapes |= {f"experts.{number}.{part}.weight": shape for part, shape in parts.items()}
+        for part, shape in parts.items():
+            shapes |= _linear(f"experts.{number}.{part}", *shape, bias)
     return shapes
 
 

@@ -16,7 +16,7 @@ from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture, Delta
 from .ggml import GROUP, Affine, TensorType
 from .gguf_reader import StoredTensor
-from .safetensors_file import FloatTensor
+from .safetensors_file import FloatTensor, Mxfp4Tensor
 
 Array = np.ndarray[Any, Any]
 XIELU_BETA = 0.5  # the factor of x in the activation xIELU
@@ -31,7 +31,9 @@ class WeightSource:
     shape: tuple[int, ...]  # of the parameter
     first_row: int = 0
     stored_rows: int | None = None  # of the whole stored tensor, if it holds several parameters
-    stack: int = 0  # of a stored tensor of rank 3, with the matrices of experts: how many; rows are those of all
+    stack: int = 0  # of a stored tensor with the matrices or biases of experts: how many; rows are those of all
+    stride: int = 1  # of its rows in the stored tensor: 2 if those of gates and values alternate
+    transposed: bool = False  # each matrix of a stack is stored (K, N)
     # In rows of `heads` heads, `rotary_width` elements that rotate as halves become pairs of neighbors.
     heads: int = 0
     rotary_width: int = 0
@@ -57,7 +59,8 @@ class WeightSource:
         if self.stored_rows is None:
             return self.shape
         if self.stack:
-            return (self.stack, self.stored_rows // self.stack, *self.shape[1:])
+            rows = self.stored_rows // self.stack
+            return (self.stack, *self.shape[1:], rows) if self.transposed else (self.stack, rows, *self.shape[1:])
         return (self.stored_rows, *self.shape[1:])
 
     def convert(self, tensor: Array) -> Array:
@@ -86,7 +89,7 @@ class WeightSource:
         if self.tiles is not None and not self.tiled_columns:
             return self.grouped_order(self.shape[0])
         if not self.heads:
-            return slice(first, first + self.shape[0])
+            return slice(first, first + (self.shape[0] - 1) * self.stride + 1, self.stride)
         size, half = self.shape[0] // self.heads, self.rotary_width // 2
         pairs = np.stack([np.arange(half), np.arange(half) + half], axis=1).reshape(-1)
         head = np.concatenate([pairs, np.arange(self.rotary_width, size)])  # (size,)
@@ -112,6 +115,8 @@ class TensorNames:
     parts: Mapping[str, str]
     halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbors
     conv_dims: int = 3  # of the weights of convolutions
+    interleaved: bool = False  # the rows of the gates and values of an expert alternate
+    transposed: bool = False  # the matrices of experts are stored (K, N)
     tiled: bool = False  # linear attention as in GGUF: rates of decay, and values that share a key apart
 
     def stored_name(self, name: str) -> str:
@@ -189,10 +194,19 @@ def map_weights(shapes: Shapes, model: Architecture, names: TensorNames) -> dict
     for stored, together in sharing.items():
         first, rows = 0, sum(shapes[name][0] for name in together)
         count = len({expert_number(name) for name in together})
-        for name in sorted(together, key=lambda name: (expert_number(name), order.get(pattern(name), 0))):
+        stride = len(together) // count if names.interleaved else 1
+        together.sort(key=lambda name: (expert_number(name), order.get(pattern(name), 0)))
+        for number, name in enumerate(together):
             source = WeightSource(stored, shapes[name], **_conversion(name, model, names))
             if len(together) > 1:
-                source = replace(source, first_row=first, stored_rows=rows, stack=count if count > 1 else 0)
+                source = replace(
+                    source,
+                    first_row=first - number % stride * (shapes[name][0] - 1),  # of parts that alternate: neighbors
+                    stored_rows=rows,
+                    stack=count if count > 1 else 0,
+                    stride=stride,
+                    transposed=names.transposed and len(source.shape) == 2,
+                )
             sources[name] = source
             first += shapes[name][0]
     if model.tied:
@@ -285,10 +299,11 @@ class StoredWeight(Protocol):
         """Return some of its rows."""
 
 
-def as_matrix(tensor: StoredWeight) -> FloatTensor | StoredTensor:
-    """Return the matrices of a stack as the rows of one."""
-    assert isinstance(tensor, FloatTensor | StoredTensor)
-    return tensor._replace(shape=(math.prod(tensor.shape[:-1]), tensor.shape[-1]))
+def rows_of_stack(tensor: StoredWeight, source: WeightSource) -> FloatTensor | StoredTensor | Mxfp4Tensor:
+    """Return the matrices or biases of a stack as the rows of one."""
+    assert isinstance(tensor, FloatTensor | StoredTensor | Mxfp4Tensor)
+    columns = source.shape[1:]
+    return tensor._replace(shape=(math.prod(tensor.shape) // math.prod(columns), *columns))
 
 
 @dataclass(frozen=True)
@@ -316,12 +331,27 @@ class CheckpointWeights:
         if not isinstance(rows, slice):
             yield self.read(name)
             return
-        tensor = as_matrix(tensor) if source.stack else tensor
+        if source.stride > 1 or source.transposed:
+            alone = replace(source, first_row=0, stored_rows=None, stride=1, stack=0, transposed=False)
+            yield alone.convert(self._spread_rows(source, tensor))
+            tensor.span.file.release()
+            return
+        tensor = rows_of_stack(tensor, source) if source.stack else tensor
         for start in range(rows.start, rows.stop, count):
             stop = min(rows.stop, start + count)
             part = replace(source, shape=(stop - start, *source.shape[1:]), first_row=0, stored_rows=None, stack=0)
             yield part.convert(tensor.part(start, stop).read())
             tensor.span.file.release()
+
+    def _spread_rows(self, source: WeightSource, tensor: StoredWeight) -> Array:
+        """Return the rows of an expert that alternate with others, or are the columns of a stored matrix."""
+        if not source.transposed:
+            stored, rows = self._stored_matrix(source)
+            return stored.read()[rows]
+        count = tensor.shape[-1]  # rows of an expert
+        expert, first = divmod(source.first_row, count)
+        matrix: Array = tensor.part(expert, expert + 1).read()[0].T
+        return matrix[first :: source.stride][: source.shape[0]]
 
     def stored_type(self, name: str) -> TensorType | None:
         """Return the type of a parameter that is quantized in the checkpoint."""
@@ -329,7 +359,7 @@ class CheckpointWeights:
         tensor = self.tensors[source.stored_name]
         if source.tiled_columns and source.tiles is not None and source.tiles[2] % GROUP:
             return None  # its groups have weights of several heads
-        return tensor.type if isinstance(tensor, StoredTensor) and tensor.type.bits < 16 else None
+        return tensor.type if isinstance(tensor, StoredTensor | Mxfp4Tensor) and tensor.type.bits < 16 else None
 
     def formats(self) -> dict[str, str]:
         """Return the format of each parameter that is stored quantized, by name."""
@@ -350,7 +380,7 @@ class CheckpointWeights:
     def codes(self, name: str) -> tuple[Array, Array]:
         """Return the codes (N, K / 2) and scales (N, K / 32) of such a parameter."""
         tensor, rows = self._stored_matrix(self.sources[name])
-        assert isinstance(tensor, StoredTensor)
+        assert isinstance(tensor, StoredTensor | Mxfp4Tensor)
         codes, scales = tensor.codes()
         return codes[rows], scales[rows]
 
@@ -358,7 +388,7 @@ class CheckpointWeights:
         """Return the tensor that holds a parameter, with its own matrix only if it has several, and the rows of it."""
         tensor, rows = self.tensors[source.stored_name], source.rows()
         if source.stack and isinstance(rows, slice):
-            return as_matrix(tensor).part(rows.start, rows.stop), slice(None)
+            return rows_of_stack(tensor, source).part(rows.start, rows.stop), slice(None, None, rows.step)
         return tensor, rows
 
     def affine(self, name: str) -> Affine | None:

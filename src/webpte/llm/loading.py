@@ -57,11 +57,16 @@ END_TOKENS = (
     "<end_of_turn>",
     "<|end|>",
 )
+MESSAGE_ENDS = {"<|end|>": "<|return|>"}  # a token that ends a message only, if the vocabulary has the other
 
 
 def stop_tokens(tokenizer: Tokenizer, eos_ids: Iterable[int]) -> frozenset[int]:
     """Return the tokens that end an answer: those of the program, and those of common model families."""
-    named = (tokenizer.token_id(token) for token in END_TOKENS)
+    named = (
+        tokenizer.token_id(token)
+        for token in END_TOKENS
+        if token not in MESSAGE_ENDS or tokenizer.token_id(MESSAGE_ENDS[token]) is None
+    )
     return frozenset(token for token in (*named, *eos_ids) if token is not None)
 
 

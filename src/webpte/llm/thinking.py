@@ -24,6 +24,9 @@ class ThoughtTags:
     end: str
     label: str = ""  # the first line after `begin`, which is not part of the thought
     separator: str = "\n\n"  # between `end` and the answer
+    # Ends a header, from `begin` on. If it ends with the label, a thought follows, otherwise the answer. Each further
+    # message has a header after `end`. Empty: what follows `begin` is a thought.
+    message: str = ""
 
 
 TAGS = (
@@ -31,10 +34,20 @@ TAGS = (
     ThoughtTags("<|channel>", "<channel|>", label="thought", separator=""),
     ThoughtTags("[THINK]", "[/THINK]"),
 )
+# Of gpt-oss: a channel of its own has the thought.
+HARMONY = ThoughtTags(
+    "<|channel|>",
+    "<|end|>",
+    label="analysis",
+    separator="<|start|>assistant<|channel|>final<|message|>",
+    message="<|message|>",
+)
 
 
 def thought_tags(template: str | None) -> ThoughtTags | None:
     """Return the tags that a chat template mentions; None if it mentions none."""
+    if template and HARMONY.begin in template:
+        return HARMONY
     mentioned = (tags for tags in TAGS if template and (tags.begin in template or tags.end in template))
     return next(mentioned, None)
 
@@ -50,6 +63,7 @@ class Thought:
     budget: int | None = None  # tokens of the thought
     closing: tuple[int, ...] = ()  # tokens that end a thought whose budget is spent
     separator: tuple[int, ...] = ()  # tokens between the end of a thought and a constrained answer
+    message_id: int | None = None  # the token that ends a header
 
 
 def thought_after(
@@ -59,14 +73,18 @@ def thought_after(
     tail = tokenizer.decode(prompt[-MAX_TAG_TOKENS:], specials=True).rstrip()
     if tail.endswith(tags.end):
         return None
+    begin_id, end_id, message_id = (tokenizer.token_id(tag) for tag in (tags.begin, tags.end, tags.message))
+    if tags.message and None in (begin_id, end_id, message_id):
+        return None  # its headers are not text
     return Thought(
         tags,
-        tokenizer.token_id(tags.begin),
-        tokenizer.token_id(tags.end),
+        begin_id,
+        end_id,
         tail.removesuffix(tags.label).rstrip().endswith(tags.begin),
         budget,
         tuple(tokenizer.encode(f"\n{tags.end}{tags.separator}", parse_special=True)),
-        tuple(tokenizer.encode(tags.separator)) if tags.separator else (),
+        tuple(tokenizer.encode(tags.separator, parse_special=True)) if tags.separator else (),
+        message_id,
     )
 
 

@@ -25,8 +25,8 @@ def mixture(sizes: tuple[int, int, int, int], group: int = 32, **more: Any) -> C
     scoring, normalized = more.pop("scoring", "softmax"), more.pop("normalized", True)
     numbers = (group, group, chosen, scoring, normalized, more.pop("eps", 0.0), more.pop("factor", 1.0))
     activation = more.pop("activation", "silu")
-    biases = T(experts, 2, hidden, constant=True), T(experts, width, constant=True)
-    biases = biases if more.pop("biases", False) else (None, None)
+    added = more.pop("biases", False)
+    biases = [T(*dims, constant=True) if added else None for dims in ((experts, 2, hidden), (experts, width))]
     x, logits = T(*rows, width), T(*rows, experts)
     return case(
         "webpte.experts", x, logits, bias, *gate, *up, *down, *numbers, activation, form, *biases, **LOOSE, **more

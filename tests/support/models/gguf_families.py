@@ -35,6 +35,7 @@ ARCHITECTURES = {
     "granitemoehybrid": "granite",
     "qwen3_moe": "qwen3moe",
     "lfm2_moe": "lfm2moe",
+    "gpt_oss": "gpt-oss",
 }  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
@@ -65,6 +66,7 @@ VARIANTS = {
     "lfm2_moe": ("a bias of the choice",),
     "granite_moe": ("experts",),
     "olmoe": ("scores as they are",),
+    "gpt_oss": ("every second layer",),
 }
 QUANTIZED = {family: variants[0] for family, variants in VARIANTS.items()}  # the variant that is quantized
 
@@ -89,7 +91,7 @@ def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Pat
             stored = -np.exp(stored)
         if "conv" in name and weight.ndim == 3:
             stored = stored.squeeze(1)
-        matrix = weight.ndim == 2 or ".experts." in name
+        matrix = (weight.ndim == 2 or ".experts." in name) and not name.endswith("bias")
         if quantization is not None and matrix and not theirs.endswith("ffn_gate_inp.weight"):
             kind = gguf.GGMLQuantizationType[quantization]
             blocks = quantize(stored.reshape(-1, stored.shape[-1]), quantization)
@@ -127,11 +129,31 @@ def read_back(path: Path, folder: Path) -> dict[str, np.ndarray]:
             weights[name] = weights[stack_name(expert)][int(expert[2])]
             continue
         parts = [weights[part] for part in unfused({name: saved[name]})]
+        if OF_GPT_OSS.fullmatch(name):
+            weights[name] = interleaved(parts)
+            continue
         weights[name] = np.concatenate(parts, axis=1 if saved[name].ndim == 3 else 0)
     return weights
 
 
 EXPERT = re.compile(r"(.*)\.(?:mlp|feed_forward)\.experts\.(\d+)\.(\w+)\.weight")
+
+
+OF_GPT_OSS = re.compile(r"(.*\.mlp\.experts)\.(gate_up_proj|down_proj)(_bias)?")
+
+
+def apart(match: re.Match[str], weight: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the gates and values of all experts, whose columns alternate, as matrices (E, N, K) and biases (E, N)."""
+    ends = ("gate_proj", "up_proj") if match[2] == "gate_up_proj" else ("down_proj",)
+    kind = "bias" if match[3] else "weight"
+    columns = (weight[..., number :: len(ends)] for number in range(len(ends)))
+    return {f"{match[1]}.{end}.{kind}": np.swapaxes(part, 1, -1) for end, part in zip(ends, columns, strict=True)}
+
+
+def interleaved(parts: list[np.ndarray]) -> np.ndarray:
+    """Return what `apart` has taken apart."""
+    rows = np.stack(parts, axis=2).reshape(len(parts[0]), -1, *parts[0].shape[2:])  # (E, N, K) or (E, N)
+    return np.ascontiguousarray(np.swapaxes(rows, 1, -1))
 
 
 def stack_name(expert: re.Match[str]) -> str:
@@ -158,6 +180,9 @@ def unfused(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
     result: dict[str, np.ndarray] = {}
     for name, weight in weights.items():
+        if match := OF_GPT_OSS.fullmatch(name):
+            result |= apart(match, weight)
+            continue
         fused = next((part for part in parts if part in name), None)
         names = [name] if fused is None else [name.replace(fused, part) for part in parts[fused]]
         result |= zip(names, np.split(weight, len(names), axis=weight.ndim - 2 if len(names) > 1 else 0), strict=True)
@@ -178,7 +203,7 @@ def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
 
     def named(name: str) -> str:
         name = name.replace(".dt_bias", ".dt_proj.bias").replace(".expert_bias", ".expert_bias.bias")
-        name = f"{name}.weight" if name.endswith("layer_scalar") else name
+        name = f"{name}.weight" if name.endswith(("layer_scalar", "sinks")) else name
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, name
         return str(theirs)
@@ -226,6 +251,8 @@ def expert_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     if not count:
         return {}
     values = {"expert_count": count, "expert_used_count": config["num_experts_per_tok"]}
+    if config["model_type"] == "gpt_oss":
+        values["expert_feed_forward_length"] = config["intermediate_size"]
     if "moe_intermediate_size" in config:
         values["expert_feed_forward_length"] = config["moe_intermediate_size"]
     if "num_dense_layers" in config:
@@ -244,7 +271,7 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         }
         factors = {key: float(config[name]) for key, name in names.items()}
         return factors | (granite_4_keys(config) if config["model_type"] == "granitemoehybrid" else {})
-    if config["model_type"] == "exaone4" and config["sliding_window"] is not None:
+    if config["model_type"] in ("exaone4", "gpt_oss") and config["sliding_window"] is not None:
         return {"attention.sliding_window": config["sliding_window"]}
     if config["model_type"] in ("lfm2", "lfm2_moe"):
         count = config["num_key_value_heads"]

@@ -67,13 +67,13 @@ class RingCache(nn.Module):
         for name in ("k_cache", "v_cache"):
             self.register_buffer(name, torch.zeros(1, heads, rows, head_dim, device="cpu"))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: CacheRows) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: CacheRows, sinks: Tensor | None = None) -> Tensor:
         """Return attention of queries (1, S, H, D) with new keys and values (1, S, K, D)."""
         self.k_cache.index_copy_(2, seen.index, k.transpose(1, 2))
         self.v_cache.index_copy_(2, seen.index, v.transpose(1, 2))
-        return self.read(q, seen)
+        return self.read(q, seen, sinks)
 
-    def read(self, q: Tensor, seen: CacheRows) -> Tensor:
+    def read(self, q: Tensor, seen: CacheRows, sinks: Tensor | None = None) -> Tensor:
         """Return attention of queries (1, S, H, D) to the rows that are there."""
         _, keys, rows, width = self.k_cache.shape
         count, heads = q.shape[1], q.shape[2]
@@ -81,7 +81,9 @@ class RingCache(nn.Module):
         scores = torch.bmm(together, self.k_cache[0].transpose(1, 2)) * self.scale  # (K, H / K * S, R)
         if self.cap is not None:
             scores = torch.tanh(scores / self.cap) * self.cap
-        weights = torch.softmax(scores.view(heads, count, rows) + seen.mask, -1)
+        scores = scores.view(heads, count, rows) + seen.mask
+        beside = [] if sinks is None else [sinks.view(heads, 1, 1).expand(heads, count, 1)]
+        weights = torch.softmax(torch.cat([scores, *beside], -1), -1)[..., :rows].contiguous()
         mixed = torch.bmm(weights.view(keys, heads // keys * count, rows), self.v_cache[0])
         return mixed.view(1, heads, count, width).transpose(1, 2)  # (1, S, H, D)
 
@@ -215,6 +217,7 @@ class DecoderAttention(nn.Module):
         self.rotate = RotaryEmbedding()
         self.seen = _kind_of_rows(model.layers[number])
         rows, sizes = model.layers[number].rows, (model.n_kv_heads, width)
+        self.sinks = nn.Parameter(torch.zeros(model.n_heads, device="cpu")) if model.sinks else None
         self.kv_cache = Cache(max_context, *sizes) if rows is None else RingCache(rows, *sizes, model.attention_cap)
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
@@ -246,7 +249,8 @@ class DecoderAttention(nn.Module):
         if self.norms_rotated:
             q, k = self._normed(q, self.q_norm), self._normed(k, self.k_norm)
         position.written[self.number] = self.kv_cache
-        mixed: Tensor = self.kv_cache(q, k, v, position.start if self.seen is None else position.seen[self.seen])
+        own = [] if self.sinks is None else [self.sinks]
+        mixed: Tensor = self.kv_cache(q, k, v, position.start if self.seen is None else position.seen[self.seen], *own)
         return mixed
 
     def _normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:

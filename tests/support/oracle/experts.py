@@ -43,15 +43,20 @@ class FeedForward(nn.Module):
 class Expert(nn.Module):
     """A gated feed-forward of some tokens."""
 
-    def __init__(self, model: Architecture, hidden_dim: int) -> None:
+    def __init__(self, model: Architecture, experts: Experts) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[model.activation]
-        self.w1 = nn.Linear(model.dim, hidden_dim, bias=False)
-        self.w2 = nn.Linear(hidden_dim, model.dim, bias=False)
-        self.w3 = nn.Linear(model.dim, hidden_dim, bias=False)
+        self.activation = ACTIVATIONS.get(model.activation)
+        hidden_dim, bias = experts.hidden_dim, experts.linear_bias
+        self.w1 = nn.Linear(model.dim, hidden_dim, bias=bias)
+        self.w2 = nn.Linear(hidden_dim, model.dim, bias=bias)
+        self.w3 = nn.Linear(model.dim, hidden_dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.w2(self.activation(self.w1(x)) * self.w3(x))
+        gate, up = self.w1(x), self.w3(x)
+        if self.activation is None:  # of gpt-oss
+            gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0) + 1
+        gated = gate * (1.702 * gate).sigmoid() if self.activation is None else self.activation(gate)
+        out: Tensor = self.w2(gated * up)
         return out
 
 
@@ -59,7 +64,7 @@ class Router(nn.Linear):
     """Chooses experts by their scores."""
 
     def __init__(self, model: Architecture, experts: Experts) -> None:
-        super().__init__(model.dim, experts.count, bias=False)
+        super().__init__(model.dim, experts.count, bias=experts.linear_bias)
         self.experts = experts
         self.expert_bias = nn.Parameter(torch.zeros(experts.count)) if experts.biased else None
 
@@ -83,8 +88,8 @@ class FedBlock(nn.Module):
         dense = mixture is None or mixture.shared
         self.feed_forward = FeedForward(model, model.hidden_width(number)) if dense else None
         self.router = None if mixture is None else Router(model, mixture)
-        count, hidden_dim = (0, 0) if mixture is None else (mixture.count, mixture.hidden_dim)
-        self.experts = nn.ModuleList(Expert(model, hidden_dim) for _ in range(count))
+        experts = [] if mixture is None else [Expert(model, mixture) for _ in range(mixture.count)]
+        self.experts = nn.ModuleList(experts)
         gated = mixture is not None and mixture.shared_gate
         self.shared_gate = nn.Linear(model.dim, 1, bias=False) if gated else None
 

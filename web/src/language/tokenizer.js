@@ -235,7 +235,12 @@ export function specialTokens(tokenizer, config, { eos_token_ids, bos_token_id }
     if (name.endsWith("_token") && typeof text === "string") texts[name] = text;
   }
   const ends = new Set(eos_token_ids);
-  for (const id of END_TOKENS.map((token) => tokenizer.id(token))) if (id !== undefined) ends.add(id);
+  // In the vocabulary of gpt-oss, which has <|return|>, <|end|> ends a message only.
+  const isOfMessage = (/** @type {string} */ token) => token === "<|end|>" && tokenizer.id("<|return|>") !== undefined;
+  for (const token of END_TOKENS.filter((token) => !isOfMessage(token))) {
+    const id = tokenizer.id(token);
+    if (id !== undefined) ends.add(id);
+  }
   return { texts, ends, addBos: config?.add_bos_token === true };
 }
 

@@ -15,9 +15,6 @@ UNSUPPORTED: dict[str, tuple[str, ...]] = {
         "qwen2_moe", "qwen3_next", "phimoe", "ernie4_5_moe", "ernie4_5-moe", "hunyuan_v1_moe", "hunyuan-moe",
         "deepseek_v2", "deepseek_v3", "llama4", "llama4_text", "qwen2moe", "qwen3next", "qwen35moe", "deepseek2",
     ),
-    "whose experts have biases and MXFP4 weights, and whose attention has sinks, which are not supported": (
-        "gpt_oss", "gpt-oss",
-    ),
     "which is Granite 4 with layers of Mamba-2, which are not supported": ("granitehybrid",),
     "whose layers have Mamba-2 beside attention, which is not supported": ("falcon_h1", "falcon-h1"),
     "whose attention has a gate for each head, which is not supported: LFM2 is": ("lfm3",),

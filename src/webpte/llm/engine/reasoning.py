@@ -28,17 +28,22 @@ class ReasoningSplitter:
     A thought begins at the start of the response, or in the prompt; a tag that comes later is text. A tag that is a
     token of the vocabulary is found by its number, so that the same characters in the text of a thought do not end it.
     Another tag is found in the text. White space around the reasoning, and before the answer, is left out.
+
+    Tags with headers, which are tokens, begin each message of a response: a header names the channel of the text after
+    it. Headers have no text.
     """
 
     def __init__(self, thought: Thought, *, constrained: bool = False) -> None:
         """Start at the end of the prompt. Without token for the tag, a `constrained` response begins no thought."""
         self._thought = thought
         self._constrained = constrained
-        self.state: Literal["start", "thought", "answer"] = "thought" if thought.is_open else "start"
+        self.state: Literal["start", "header", "thought", "answer"] = "thought" if thought.is_open else "start"
         if constrained and not thought.is_open and thought.begin_id is None:
             self.state = "answer"
         self.num_tokens = 0  # of the thought
-        self._label = thought.tags.label
+        self._label = "" if thought.tags.message else thought.tags.label
+        self._header = ""
+        self._answered = False  # a message of the answer has begun
         self._held = ""  # at the start: what may become the tag; in the thought: white space, or its label
         self._begun = False  # the reasoning has text
         self._trimming = False  # white space before the answer
@@ -61,6 +66,10 @@ class ReasoningSplitter:
         """Return whether a token is a tag here. A tag has no text."""
         if self.state == "start":
             return token == self._thought.begin_id
+        if self.state == "header":
+            return token == self._thought.message_id
+        if self.state == "answer":
+            return bool(self._thought.tags.message) and token == self._thought.end_id
         repeated = token == self._thought.begin_id and not self._begun  # by a model whose prompt has it
         return self.state == "thought" and (token == self._thought.end_id or repeated)
 
@@ -87,9 +96,14 @@ class ReasoningSplitter:
             return SplitText("", "", "reasoning")
         if self.state == "start":
             split = self._push_start(token, text)
+        elif self.state == "header":
+            split = self._push_header(token, text)
         elif self.state == "thought":
             self.num_tokens += 1
             split = self._push_thought(token, text)
+        elif self.is_tag(token):
+            self.state, self._answered = "header", True
+            split = SplitText(text)
         else:
             split = self._push_answer(text)
         self._check_budget()
@@ -102,11 +116,13 @@ class ReasoningSplitter:
         if self.state == "thought":
             reasoning = self._clean(self._end.flush(text))
             return SplitText("", reasoning + self._rest(), "reasoning")
+        if self.state == "header":
+            return SplitText("")
         return SplitText(text.lstrip() if self._trimming else text)
 
     def _push_start(self, token: int, text: str) -> SplitText:
         if self.is_tag(token):
-            self.state, self._held = "thought", ""
+            self.state, self._held = "header" if self._thought.tags.message else "thought", ""
             return SplitText("", "", "reasoning")
         self._held += text
         begin = self._thought.tags.begin if self._thought.begin_id is None else ""
@@ -119,14 +135,26 @@ class ReasoningSplitter:
         self.state = "answer"
         return SplitText(self._held)
 
+    def _push_header(self, token: int, text: str) -> SplitText:
+        """Add a token of a header. Its text is the names of a role and a channel."""
+        if token != self._thought.message_id:
+            self._header += text
+        else:
+            thinks = self._header.strip().endswith(self._thought.tags.label) and not self._answered
+            self.state, self._header = "thought" if thinks else "answer", ""
+        return SplitText("", "", "answer" if self._answered else "reasoning")
+
     def _push_thought(self, token: int, text: str) -> SplitText:
         reasoning = self._clean(self._end.push(text))
         if token != self._thought.end_id and not self._end.matched:
             return SplitText("", reasoning, "reasoning")
         reasoning += self._rest()
-        self.state, self._trimming = "answer", not self._constrained
+        headed = bool(self._thought.tags.message)
+        self.state, self._trimming = "header" if headed else "answer", not self._constrained
         if self._constrained and not self._due:
             self._due.extend(self._thought.separator)
+        if headed:
+            return SplitText("", reasoning, "reasoning")
         # Text after a tag in the same token is not in a constraint's grammar.
         after = "" if self._constrained else self._end.held.removeprefix(self._thought.tags.end)
         return SplitText(self._push_answer(after).text, reasoning, "reasoning")

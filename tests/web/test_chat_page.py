@@ -351,3 +351,20 @@ def test_damaged_storage_is_ignored(browser):
         send(page, "works")
         settled(page)
         expect(page.locator("#log .assistant")).to_contain_text("Hello there")
+
+
+def test_buttons_of_a_narrow_page_are_side_by_side_within_the_window(browser):
+    with opened(browser, "language", viewport={"width": 390, "height": 700}) as page:
+        is_ready(page)
+        page.evaluate("document.getElementById('name').textContent = 'Qwen3.5, tiny'")
+        send(page, "What is it, and where would one buy a thing like that for a fair price?")
+        settled(page)
+        for earlier in (False, True):
+            boxes = [page.get_by_role("button", name=f"{name} chat").bounding_box() for name in ("Delete", "New")]
+            assert boxes[0]["y"] == boxes[1]["y"]
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+            if not earlier:
+                page.get_by_role("button", name="New chat").click()
+                send(page, "Another")
+                settled(page)
+                expect(page.get_by_label("Earlier chats")).to_be_visible()

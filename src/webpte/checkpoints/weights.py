@@ -33,7 +33,6 @@ class WeightSource:
     stored_rows: int | None = None  # of the whole stored tensor, if it holds several parameters
     stack: int = 0  # of a stored tensor with the matrices or biases of experts: how many; rows are those of all
     stride: int = 1  # of its rows in the stored tensor: 2 if those of gates and values alternate
-    transposed: bool = False  # each matrix of a stack is stored (K, N)
     # In rows of `heads` heads, `rotary_width` elements that rotate as halves become pairs of neighbors.
     heads: int = 0
     rotary_width: int = 0
@@ -44,7 +43,7 @@ class WeightSource:
     rates: bool = False  # stored is -exp(x)
     tiles: tuple[int, int, int] | None = None  # of rows, channels or columns: see `grouped_order`
     tiled_columns: bool = False
-    transposed: bool = False
+    transposed: bool = False  # the matrix, or each of a stack, is stored (K, N)
     patch_side: int = 0  # of patches that are rows of pixels (N, S * S * 3); stored as a convolution (N, 3, S, S)
 
     @property
@@ -52,7 +51,7 @@ class WeightSource:
         if self.conv_dims:
             taps, _, channels = self.shape
             return (channels, 1, taps) if self.conv_dims == 3 else (channels, taps)
-        if self.transposed:
+        if self.transposed and not self.stack:
             return self.shape[::-1]
         if self.patch_side:
             return (self.shape[0], 3, self.patch_side, self.patch_side)
@@ -328,7 +327,7 @@ class CheckpointWeights:
         """Yield a matrix as f32, `count` rows at a time if its rows are stored in their order."""
         source = self.sources[name]
         tensor, rows = self.tensors[source.stored_name], source.rows()
-        if not isinstance(rows, slice):
+        if not isinstance(rows, slice) or (source.transposed and not source.stack):
             yield self.read(name)
             return
         if source.stride > 1 or source.transposed:

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from webpte.cache import cache_folder
-from webpte.wgsl import AMD, ARM, INTEL, MANY_REGISTERS, VENDOR_REGISTERS, Caps, Kernel, render
+from webpte.wgsl import AMD, APPLE, ARM, INTEL, MANY_REGISTERS, VENDOR_REGISTERS, Caps, Kernel, render
 
 from . import build, debian_root, parse
 
 HERE = Path(__file__).parent
 ICDS = Path("/usr/share/vulkan/icd.d")
-VENDOR_IDS = {"amd": AMD, "intel": INTEL, "mali": ARM}  # those that kernels are chosen by
+VENDOR_IDS = {"amd": AMD, "apple": APPLE, "intel": INTEL, "mali": ARM}  # those that kernels are chosen by
 SECONDS = 1800  # for all kernels of a program
 CHECKED = "checked_"  # prefix of figures of a kernel that checks bounds
 CHECKED_FIGURES = ("registers", "occupancy", "instructions", "spills", "loop_instructions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.cases.q4.linear_q4 import CASES, FUSED, INT8, LANES, by, gated, int8,
 from tests.support.harness.cases import OneOp, T, case, choosing, planned_kernels, run_case
 from tests.support.harness.gate import slow_but, slow_rows_but
 from webpte.device import adapter_caps
+from webpte.ops.q4 import linear_q4_kernels
 
 VARIANTS = ("broadcast", "tile", *LANES, "shared", "shared-64", "shared-wide", "packed", "packed-32", "packed-64")
 IN_F16 = ("shared-f16", "shared-64-f16", "shared-wide-f16")
@@ -59,6 +61,45 @@ def test_layer_with_operands_in_f16_only_where_results_need_not_be_exact(tmp_pat
     error = np.abs(results[False][0] - results[True][0])
     size = np.sqrt(np.mean(results[True][0] ** 2))
     assert 1e-5 * size < np.sqrt(np.mean(error**2)) < 2e-3 * size
+
+
+@pytest.mark.parametrize("inner", [576, 1536])  # SmolLM2's widths
+@pytest.mark.parametrize("mean", [0.0, 3.0])
+def test_products_of_halves_and_floats_are_nearly_exact(inner, mean, tmp_path, device):
+    """Codes are multiplied with 24 added to their weights, and 24 times the sum of x is subtracted."""
+    OneOp(joined(T("n", inner), (63,), n=(1, 1))).write(tmp_path / "layer.pte")
+    x = np.random.default_rng(3).normal(mean, size=(1, inner)).astype(np.float32)
+    results = {}
+    for variant in ("lanes", "lanes-halves"):
+        with choosing(variant), webpte.load(tmp_path / "layer.pte") as program:
+            results[variant] = program.method().run([x])[0]
+    error = np.sqrt(np.mean((results["lanes-halves"] - results["lanes"]) ** 2))
+    assert 0 < error < 1e-6 * np.sqrt(np.mean(results["lanes"] ** 2))
+
+
+@pytest.mark.parametrize("columns", [37, 40])
+def test_workgroups_of_large_layers_have_eight_columns_of_one_row(columns, tmp_path, device, monkeypatch):
+    monkeypatch.setattr(linear_q4_kernels, "LARGE_COLUMNS", columns)
+
+    def layers(rows, **options):
+        yield joined(T(rows, 2048), (columns,), normed=True, biased=True, variant="lanes-halves", atol=2e-4, **options)
+        yield joined(T(rows, 256), (columns - 7, 7), offset=columns == 40, variant="lanes", atol=2e-4, **options)
+        yield gated(T(rows, 256), columns, normed=True, variant="lanes-bytes", atol=2e-3, **options)
+
+    for layer, *fixed in zip(layers("n", n=(5, 1)), layers(1), layers(5), strict=True):
+        one, few = (dict[str, Any](planned_kernels(some, tmp_path)[0].flags) for some in fixed)
+        assert (one["columns"] * one["weights"], one["tile"]) == (8, 1)
+        assert (few["columns"] * few["weights"], few["tile"]) == (4, 4)
+        assert one["words"] == few["words"] <= 2  # the order of their sums
+        assert run_case(layer, tmp_path) >= 2
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"), [(64, 1), (512, 1), (576, 2), (1024, 2), (1152, 4), (1536, 4), (2048, 4), (3072, 2), (8192, 4)]
+)
+def test_load_of_a_row_has_few_steps_and_idle_invocations(inner, words, tmp_path):
+    (kernel,) = planned_kernels(joined(T(1, inner), (9,), variant="lanes"), tmp_path)
+    assert dict(kernel.flags)["words"] == words
 
 
 MAX_ROWS = {

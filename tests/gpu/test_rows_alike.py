@@ -12,7 +12,7 @@ import pytest
 import webpte
 from tests.cases.attention.slot_attention import crossing, slotted
 from tests.cases.experts.experts import mixture
-from tests.cases.q4.linear_q4 import DQ8, INT8, LANES, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
+from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
 from tests.cases.q8.q8ta import linear as int8_linear
 from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
 from tests.support.harness.cases import OneOp, T, case, choosing
@@ -138,18 +138,20 @@ def test_programs_with_a_kv_cache_are_planned_for_sequences(subject, sequences, 
 
 KINDS = ((1, 1), (3, 7, 16), (17, 35))  # counts of rows that choose among the same kernels
 IN_F16 = ("shared-f16", "shared-64-f16", "shared-wide-f16")
+SHARED = ("shared", "shared-64", "shared-wide")
+FOUR_BIT = (("tile", "broadcast"), ("lanes", "lanes-bytes"), ("lanes-halves",), SHARED, IN_F16)
 # The variants of each order: src/webpte/lowering/variants.py.
 ORDERS = [
     (subject, order)
     for subject, orders in {
-        "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide"), IN_F16),
-        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide"), IN_F16),
-        "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide"), IN_F16),
-        "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64", "shared-wide")),
-        "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64", "shared-wide")),
-        "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64", "shared-wide")),
-        "mm": (("tile", "broadcast"), ("shared", "shared-64", "shared-wide")),
-        "mm, odd": (("tile", "broadcast"), ("shared", "shared-64", "shared-wide")),
+        "4-bit linear": FOUR_BIT,
+        "4-bit linear with offsets": FOUR_BIT,
+        "4-bit linear, channels": FOUR_BIT,
+        "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), SHARED),
+        "8-bit linear": (("tile", "broadcast"), ("lanes",), SHARED),
+        "linear": (("tile", "broadcast"), ("lanes",), SHARED),
+        "mm": (("tile", "broadcast"), SHARED),
+        "mm, odd": (("tile", "broadcast"), SHARED),
         "rms norm": (("alone",), ("by 8",), ("by 64",)),
         "layer norm": (("alone",), ("by 8",), ("by 64",)),
     }.items()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from webpte.device.adapter import vendor_of
 from webpte.graph import Call, Origin
 from webpte.lowering import ANYWHERE, Context, MethodContext, Requirements, Variant
 from webpte.ops.q4.linear_q4_kernels import _lanes_variants, multiplies_pairs
-from webpte.wgsl import AMD, ARM, INTEL, Caps
+from webpte.wgsl import AMD, APPLE, ARM, INTEL, Caps
 
 TILE = Variant("tile", ANYWHERE, 1)
 BROADCAST = Variant("broadcast", Requirements(subgroup=4), 2)
@@ -110,13 +111,30 @@ def test_pairs_of_f16_are_multiplied_by_newer_gpus_of_amd(caps, expected):
     [
         (0, 32, "lanes"),
         (AMD, 32, "lanes-halves"),
+        (APPLE, 32, "lanes-halves"),
         (AMD, 64, "lanes-bytes"),
         (INTEL, 8, "lanes-bytes"),
         (ARM, 0, "lanes-bytes"),
     ],
 )
-def test_lanes_variants_of_a_vendor_share_an_order(vendor, subgroup, first):
+def test_lanes_variants_of_a_vendor_declare_their_order(vendor, subgroup, first):
     variants = _lanes_variants(Caps(vendor=vendor, subgroup=subgroup))
     assert variants[0].name == first
-    assert len(variants) == 3
-    assert {variant.order for variant in variants} == {"lanes"}
+    assert {variant.name: variant.order for variant in variants} == {
+        "lanes": "lanes",
+        "lanes-bytes": "lanes",
+        "lanes-halves": "lanes of halves",
+    }
+
+
+@pytest.mark.parametrize(
+    ("info", "vendor"),
+    [
+        ({"backend_type": "Metal", "device": "Apple M4 Pro", "vendor_id": 0}, APPLE),
+        ({"backend_type": "Metal", "device": "AMD Radeon Pro 5500M", "vendor_id": 0}, 0),
+        ({"backend_type": "Vulkan", "device": "AMD Radeon RX 7900", "vendor_id": AMD}, AMD),
+        ({"backend_type": "OpenGL", "device": "Mali"}, 0),
+    ],
+)
+def test_vendor_of_an_adapter_is_known_by_its_name_through_metal(info, vendor):
+    assert vendor_of(info) == vendor

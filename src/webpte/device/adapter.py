@@ -26,7 +26,7 @@ from wgpu.backends.wgpu_native.extras import set_instance_extras
 
 from ..environment import variable
 from ..errors import DeviceError
-from ..wgsl import BROWSER_LIMITS, FEW_REGISTERS, MANY_REGISTERS, VENDOR_REGISTERS, Caps
+from ..wgsl import APPLE, BROWSER_LIMITS, FEW_REGISTERS, MANY_REGISTERS, VENDOR_REGISTERS, Caps
 from .process_events import defer_interrupts, keep_alive_in_child
 from .subgroup_probe import WIDTHS, subgroup_width
 
@@ -155,7 +155,7 @@ def adapter_caps() -> Caps:
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
     kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
     subgroup = _subgroup_width(adapter) if "subgroup" in features else 0
-    vendor = info.get("vendor_id", 0)
+    vendor = vendor_of(info)
     registers = VENDOR_REGISTERS.get(vendor, MANY_REGISTERS)
     return _restrict(
         Caps(
@@ -168,6 +168,13 @@ def adapter_caps() -> Caps:
             vendor=vendor,
         )
     )
+
+
+def vendor_of(info: Mapping[str, Any]) -> int:
+    """Return the vendor of an adapter's description, 0 if it is not known. Through Metal only its name says so."""
+    if info["backend_type"] == "Metal" and info["device"].startswith("Apple"):
+        return APPLE
+    return int(info.get("vendor_id", 0))
 
 
 _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `adapter_caps` is called often

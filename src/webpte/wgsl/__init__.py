@@ -2,6 +2,7 @@
 
 from .caps import (
     AMD,
+    APPLE,
     ARM,
     BROWSER_LIMITS,
     FEW_REGISTERS,
@@ -18,6 +19,7 @@ from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, word
 
 __all__ = [
     "AMD",
+    "APPLE",
     "ARM",
     "BROWSER_LIMITS",
     "FEW_REGISTERS",

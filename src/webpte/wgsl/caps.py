@@ -24,7 +24,7 @@ BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
 
 MANY_REGISTERS = 128
 FEW_REGISTERS = 64
-AMD, ARM, INTEL = 0x1002, 0x13B5, 0x8086  # vendors of PCI
+AMD, APPLE, ARM, INTEL = 0x1002, 0x106B, 0x13B5, 0x8086  # vendors of PCI
 # WebGPU does not report registers: these are by vendor. An invocation on Arm's GPUs has 64. Intel's compiler has
 # about 64 for a full subgroup, and compiles a kernel that needs more for a narrower one.
 VENDOR_REGISTERS: Mapping[int, int] = MappingProxyType({ARM: FEW_REGISTERS, INTEL: 80})

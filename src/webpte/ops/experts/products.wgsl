@@ -2,8 +2,11 @@
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "packed.wgsl" import scale_of, stored $}
 {# words: of a load of 4-bit codes; tile: pairs of an invocation, which are sorted if there are several; lanes: neighbors
-   that share a sum. #}
+   that share a sum, several on a GPU. #}
 {$ set biased = biased | default(false) $}
+$$ if lanes > 1
+{$ set decode = "floats" $}
+$$ endif
 {$ set w_type = "vec4<f32>" if not loader else "u32" if words == 1 else "vec4<u32>" $}
 var<storage> x: array<vec4<f32>>;
 var<storage> order: array<i32>;  // the expert of each tile{{ ", then the pairs of each" if tile > 1 }}
@@ -93,7 +96,8 @@ $$ for h in range(2 * words)
             {
                 let at = load * {{ 2 * words }}u + {{ h }}u;
 $$ for v in range(weights)
-                let b{{ v }} = codes(q{{ v }}{{ "" if words == 1 else "." ~ "xyzw"[h // 2] }}{{ " >> 16u" if h % 2 }});
+{$ set word = "q%d" % v ~ ("" if words == 1 else "." ~ "xyzw"[h // 2]) $}
+                let b{{ v }} = {{ "codes(%s%s)" % (word, " >> 16u" if h % 2) if lanes == 1 else ("upper_" if h % 2 else "") ~ "codes(%s)" % word }};
 $$ endfor
 $$ for r in range(tile)
                 let a{{ r }} = x[x{{ r }} + at];
@@ -105,7 +109,7 @@ $$ endfor
 $$ endfor
         }
 $$ for v in range(weights)
-        let scale{{ v }} = {{ scale_of("scales%d" % v, "own + g", scale_type) }};
+        let scale{{ v }} = {{ "UNIT * " if lanes > 1 }}{{ scale_of("scales%d" % v, "own + g", scale_type) }};
 $$ for r in range(tile)
         sum{{ v }}_{{ r }} += scale{{ v }} * part{{ v }}_{{ r }};
 $$ endfor

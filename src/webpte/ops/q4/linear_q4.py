@@ -17,7 +17,8 @@ from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ..matmul.epilogue import Epilogue, applied
 from ..quantize.affine import numpy_fake_quantize, numpy_row_qparams
 from ..weight_formats import format_named
-from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
+from .linear_q4_kernels import project_q4
+from .linear_q4_operands import LinearQ4Operands, PackedWeight
 from .quantize_rows import RmsNorm
 
 INT4, HIGH_FIRST = format_named("int4"), format_named("int4_high_first")

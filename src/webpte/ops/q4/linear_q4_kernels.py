@@ -8,132 +8,23 @@ have a kernel of their own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
-from ...errors import ShapeError
-from ...graph import numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
-from ..matmul.epilogue import STORED, CompiledEpilogue
+from ...wgsl import AMD, APPLE, ARM, FEW_REGISTERS, INTEL, MANY_REGISTERS, Caps, Uniforms, f32, u32
 from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
-from ..weight_formats import E8M0, CodeFormat, format_named, scale_type
+from ..weight_formats import scale_type
+from .linear_q4_operands import LinearQ4Operands
 from .quantize_rows import RmsNorm, halve_rows, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
-OFFSET_SCALE_BYTES = 4  # of a column
+LARGE_COLUMNS = 4096  # from which on workgroups have eight columns of one row, which share the work of x and its norm
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
 HALVES_QUADS = 4  # vectors along K that are added up in f16: more would lose bits, fewer would add to f32 more often
-
-
-class PackedWeight(NamedTuple):
-    """A weight (N, K): the numbers of codes, times scales[k / group, n]."""
-
-    codes: Tensor  # (N, at least K / 2) bytes, or K of 8 bits
-    scales: Tensor  # (K / group, at least N), or (N,) for a single group
-    group: int
-    format: CodeFormat = format_named("int4")
-
-    def check(self, inner: int) -> None:
-        """Raise ShapeError if the weight does not fit K = `inner`."""
-        columns, row_bytes = self.codes.dims if self.codes.rank == 2 else (0, 0)
-        *groups, stride = self.scales.dims if self.scales.rank in (1, 2) else (0, 0)
-        grouped = self.group > 0 and -(-inner // self.group) == numel(tuple(groups))
-        row_codes = row_bytes * 8 // self.format.bits
-        fits = row_codes == inner or (self.format.bits == 4 and row_codes > inner)  # rows of 4-bit codes may be padded
-        if not grouped or not fits or stride < columns:
-            raise ShapeError(
-                f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of "
-                f"{self.group} do not fit {inner} columns of the input",
-                code="operand_mismatch",
-            )
-
-    @property
-    def columns(self) -> int:
-        return self.codes.dims[0]
-
-    @property
-    def scale_stride(self) -> int:
-        return self.scales.dims[-1]
-
-    def has_aligned_scales(self, first: int, count: int) -> bool:
-        """Return whether the scales of `count` neighboring columns from `first` can be read at once."""
-        return scale_type(self.scales) != E8M0 and self.scale_stride % count == 0 and first % count == 0
-
-    def words_per_load(self, inner: int) -> int:
-        """Return how many words of one group can be read at once; 0 if groups or rows do not start at words."""
-        row_words, rest = divmod(self.codes.dims[1], 4)
-        word_codes = self.format.word_codes
-        if rest or self.group % word_codes or inner % self.group or row_words * word_codes != inner:
-            return 0
-        return next(words for words in (4, 2, 1) if self.group // word_codes % words == 0)
-
-
-@dataclass(frozen=True, slots=True)
-class LinearQ4Operands:
-    """A linear layer, y = epilogue(x W^T + bias), whose columns are split among the outputs.
-
-    With two weights it is epilogue(x A^T, x B^T). With a norm, the rows of x are normalized first, then rounded if they
-    are rounded. With offsets, each group of a weight has a number that is added to its products of codes and scale.
-    """
-
-    x: Tensor  # (..., K)
-    weights: tuple[PackedWeight, ...]
-    outs: Sequence[Tensor]
-    bias: Tensor | None = None
-    row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
-    norm: RmsNorm | None = None
-    offsets: Tensor | None = None  # bytes: see linear_q4_bindings.wgsl
-    row_eps: float | None = None  # rows are rounded to int8 by their ranges, with scales of at least this
-    epilogue: CompiledEpilogue = STORED  # of one output
-
-    @property
-    def inner(self) -> int:
-        return self.x.dims[-1] if self.x.dims else 0
-
-    @property
-    def rows(self) -> int:
-        return numel(self.x.dims[:-1])
-
-    @property
-    def columns(self) -> int:
-        return self.weights[0].columns
-
-    @property
-    def has_rounded_rows(self) -> bool:
-        return self.row_qparams is not None or self.row_eps is not None
-
-    @property
-    def groups(self) -> int:
-        """Return the number of groups of a row of a weight."""
-        return -(-self.inner // self.weights[0].group)
-
-    def check(self) -> None:
-        for weight in self.weights:
-            weight.check(self.inner)
-            if weight.columns != self.columns or weight.scale_stride != self.weights[0].scale_stride:
-                raise ShapeError(
-                    f"gate and up projection: expected equal numbers of columns, got {self.columns}, {weight.columns}",
-                    code="operand_mismatch",
-                )
-        if self.bias is not None and self.bias.numel < self.columns:
-            raise ShapeError(
-                f"bias {list(self.bias.dims)} does not fit {self.columns} columns", code="operand_mismatch"
-            )
-        if self.norm is not None and self.norm.weight.dims != (self.inner,):
-            raise ShapeError(
-                f"norm {list(self.norm.weight.dims)} and the last dim of {list(self.x.dims)} differ",
-                code="operand_mismatch",
-            )
-        size = len(self.weights) * self.columns * (self.groups + OFFSET_SCALE_BYTES)
-        if self.offsets is not None and (self.offsets.numel != size or self.columns % 4):
-            raise ShapeError(
-                f"offsets {list(self.offsets.dims)} do not fit {self.groups} groups of {self.columns} columns",
-                code="operand_mismatch",
-            )
 
 
 class ColumnsParams(Uniforms):
@@ -250,17 +141,19 @@ def _lanes(
     """Return the configuration whose workgroups own a few rows and columns, with invocations along K.
 
     Workgroups that share columns are neighbors: what one reads of the weight the next finds in a cache. `decode` is
-    how codes become floats, which are the same (weight_formats/int4.wgsl).
+    how codes become floats (weight_formats/int4.wgsl).
     """
     side = 4 if layer.rows == 1 or caps.registers > FEW_REGISTERS else 2  # rows and columns, at most
     tile = next(rows for rows in (1, 2, 4) if rows >= min(layer.rows, side))
-    columns, workgroup = side // len(layer.weights), caps.workgroup(64)
-    weight = layer.weights[0]
-    words = weight.words_per_load(layer.inner)
-    while words > 1 and layer.inner // weight.format.word_codes // words < workgroup:
-        words //= 2  # all invocations should have something to read
+    weight, workgroup = layer.weights[0], caps.workgroup(64)
+    words = _load_words(layer, workgroup)  # the same for any number of rows: it is the order of their sums
     while layer.norm is not None and words > 1 and 48 + 16 * words > caps.registers:
         words //= 2  # about the registers of a kernel that normalizes
+    many_registers = caps.registers >= MANY_REGISTERS
+    large = many_registers and layer.columns * len(layer.weights) >= LARGE_COLUMNS
+    words = min(words, 2) if large else words
+    wide = layer.rows == 1 and many_registers and (large or words == 1)
+    columns = (8 if wide else side) // len(layer.weights)
     down = -(-layer.rows // tile)
     params = _tiled_params(layer, bound, down, words, tile, columns)
     if layer.norm is not None:
@@ -280,6 +173,17 @@ def _lanes(
     return LinearQ4Config(
         "q4/linear_q4_lanes.wgsl", flags, params, down * -(-bound["columns"] // columns) * workgroup, workgroup
     )
+
+
+def _load_words(layer: LinearQ4Operands, workgroup: int) -> int:
+    """Return the words that an invocation reads at once: a workgroup waits seldom and has few idle invocations."""
+
+    def cost(words: int) -> int:
+        steps = -(-layer.inner // (words * layer.weights[0].format.word_codes * workgroup))
+        return steps * (words + 1)  # a step waits for memory once
+
+    most = layer.weights[0].words_per_load(layer.inner)
+    return min((words for words in (4, 2, 1) if words <= most), key=cost)
 
 
 def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadcast: bool) -> LinearQ4Config:
@@ -371,7 +275,7 @@ BROADCAST: Variant[Rule] = Variant(
 )
 LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
 HALVES: Variant[Rule] = Variant(
-    "lanes-halves", Requirements(work=_has_halves), functools.partial(_lanes, decode="halves"), "lanes"
+    "lanes-halves", Requirements(work=_has_halves), functools.partial(_lanes, decode="halves"), "lanes of halves"
 )
 BYTES: Variant[Rule] = Variant(
     "lanes-bytes", Requirements(work=_has_bytes), functools.partial(_lanes, decode="bytes"), "lanes"
@@ -483,14 +387,14 @@ def multiplies_pairs(caps: Caps) -> bool:
 
 
 def _lanes_variants(caps: Caps) -> tuple[Variant[Rule], ...]:
-    """Return the variants that differ in their instructions only, the shortest on the device first (docs/compilers.md).
+    """Return the variants that read a row of a weight together, the shortest on the device first (docs/compilers.md).
 
     Intel's and Arm's GPUs and AMD's older ones, whose subgroups have 64 invocations, convert bytes without shifting
-    them. AMD's newer ones add halves to floats.
+    them. AMD's newer ones and Apple's multiply halves by floats.
     """
     if caps.vendor in (ARM, INTEL) or (caps.vendor == AMD and caps.subgroup == 64):
         return (BYTES, LANES, HALVES)
-    return (HALVES, LANES, BYTES) if caps.vendor == AMD else (LANES, HALVES, BYTES)
+    return (HALVES, LANES, BYTES) if caps.vendor in (AMD, APPLE) else (LANES, HALVES, BYTES)
 
 
 def _normalized(cx: Context, x: Tensor, norm: RmsNorm) -> Tensor:

@@ -8,13 +8,15 @@
    constant because a division by a uniform takes many instructions; 0 if a row is one group; decode: see weight_formats/int4.wgsl. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
-{$ set s_type = "vec%d<%s>" % (columns, scale_type) if aligned else scale_type $}
+{$ set wide = [columns, 4] | min $}
+{$ set s_type = "vec%d<%s>" % (wide, scale_type) if aligned else scale_type $}
 {$ set word_quads = 8 // bits $}
 {$ set quads = word_quads * words $}
 {$ set results = tile * columns $}
 {$ set normed = norm_type != "" $}
 {$ set row_groups = "p.groups" $}
-{$ set unit = "0.0625 * " if decode == "bytes" else "" $}
+{$ set unit = "" if packed else "UNIT * " $}
+{$ set excess = 24 if decode == "halves" else 0 $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 $$ if packed
@@ -75,20 +77,25 @@ $$ endfor
 $$ endfor
 $$ endif
     for (var load = local; load < p.row_loads; load += wg) {
-        let s = {{ "load / %du * p.scale_stride + " % group_loads if group_loads }}p.first;
+{$ set step = "(p.scale_stride / %du)" % wide if aligned else "p.scale_stride" $}
+        let s = {{ "load / %du * %s + " % (group_loads, step) if group_loads }}{{ "(p.first + column) / %du" % wide if aligned else "p.first" }};
 $$ if offset
         let g = {{ "load / %du" % group_loads if group_loads else "0u" }};
+$$ endif
+$$ if offset or excess
 $$ for r in range(tile)
         var x_sum{{ r }} = 0.0;
 $$ endfor
 $$ endif
 $$ for v in range(weights)
 $$ if aligned
-        let scales{{ v }}_here = {{ unit }}vec{{ columns }}<f32>(scales{{ v }}[(s + column) / {{ columns }}u]);
+$$ for c in range(0, columns, wide)
+        let scales{{ v }}_{{ c }}_here = {{ unit }}vec{{ wide }}<f32>(scales{{ v }}[s + {{ c // wide }}u]);
+$$ endfor
 $$ endif
 $$ for c in range(columns)
         let q{{ v }}_{{ c }} = weight{{ v }}[n{{ c }} * p.row_loads + load];
-        let scale{{ v }}_{{ c }} = {{ "scales%d_here[%d]" % (v, c) if aligned else unit ~ scale_of("scales%d" % v, "s + n%d" % c, scale_type) }};
+        let scale{{ v }}_{{ c }} = {{ "scales%d_%d_here[%d]" % (v, c - c % wide, c % wide) if aligned else unit ~ scale_of("scales%d" % v, "s + n%d" % c, scale_type) }};
 $$ if packed
         var total{{ v }}_{{ c }} = {{ -64 * words }};
 $$ endif
@@ -126,7 +133,7 @@ $$ elif normed
 $$ else
                 let a = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
 $$ endif
-$$ if offset
+$$ if offset or excess
                 x_sum{{ r }} += (a.x + a.y) + (a.z + a.w);
 $$ endif
 $$ for v in range(weights)
@@ -145,13 +152,13 @@ $$ endfor
 $$ if offset
 $$ for v in range(weights)
 $$ for c in range(columns)
-{{ offset_of(v, c, columns, "p.first") }}
+{{ offset_of(v, c, wide, "p.first") }}
 $$ endfor
 $$ endfor
 $$ endif
 $$ call(v, r, c) each_result(weights, tile, columns)
 {$ set cell = "%d_%d_%d" % (v, r, c) $}
-{$ set part = "f32(part%s - zero%d * total%d_%d)" % (cell, r, v, c) if packed else "part" ~ cell $}
+{$ set part = "f32(part%s - zero%d * total%d_%d)" % (cell, r, v, c) if packed else "(part%s - %d.0 * x_sum%d)" % (cell, excess, r) if excess else "part" ~ cell $}
         sum{{ cell }} += scale{{ v }}_{{ c }} * {{ part }}{{ " + offset%d_%d * x_sum%d" % (v, c, r) if offset }};
 $$ endcall
     }

@@ -12,7 +12,8 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits, sums_over
-from ..q4.linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
+from ..q4.linear_q4_kernels import project_q4
+from ..q4.linear_q4_operands import LinearQ4Operands, PackedWeight
 from ..weight_formats import format_named
 
 

@@ -14,7 +14,7 @@ from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
 from ..matmul.product import ProductShape, contiguous, product
-from ..q4.linear_q4_kernels import PackedWeight
+from ..q4.linear_q4_operands import PackedWeight
 from ..reduce.reduce import reduce
 from ..weight_formats import format_named
 

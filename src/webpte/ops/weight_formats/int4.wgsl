@@ -1,6 +1,6 @@
 {# Decode codes of 4 bits that are integers from -8 to 7. A loader declares `codes`, the first four weights of a word. If
    `units` is set, these are over the constant UNITS. If `decode` is set, it declares `upper_codes` too, the last four, and
-   may have faster ways. If `pairs` is set, it declares only `weights_of`, for f16. `places` are the first four codes' bits. #}
+   both are over the constant UNIT: it may have faster ways. If `pairs` is set, it declares only `weights_of`, for f16. `places` are the first four codes' bits. #}
 {$ set high_first = high_first | default(false) $}
 {$ set places = places | default([0, 4, 8, 12]) $}
 $$ if pairs is defined
@@ -10,29 +10,26 @@ fn weights_of(pair: u32) -> vec2<f16> {
     return vec2<f16>(unpack2x16float((pair & 0x000f000fu) | 0x64006400u)) - 1032.0h;
 }
 $$ elif decode is defined and decode == "halves"
-// As below, but two codes at once, in the two halves of a word. A device that adds a half to a float in one instruction
-// has two codes after four.
-{$ set even, odd = (240, 15) if high_first else (15, 240) $}
-{$ set steps = {15: (25600, 1032), 240: (21504, 72)} $}
-const MASKS = vec4<u32>({{ 65537 * even }}u, {{ 65537 * odd }}u, {{ 65537 * even }}u, {{ 65537 * odd }}u);
-const HALVES = vec4<u32>({{ 65537 * steps[even][0] }}u, {{ 65537 * steps[odd][0] }}u, {{ 65537 * steps[even][0] }}u, {{ 65537 * steps[odd][0] }}u);
-const ZERO = vec4<f32>({{ steps[even][1] }}.0, {{ steps[odd][1] }}.0, {{ steps[even][1] }}.0, {{ steps[odd][1] }}.0);  // the weight 0
+// Two codes at once, in the two halves of a word: a code is shifted to the first bits of the mantissa of 16 in f16. A device
+// that multiplies a half by a float in one instruction converts nothing. The sums have 24 times the other factor too much.
+const UNIT = 1.0;
 
 fn halves(word: u32) -> vec4<u32> {
-    let next = word >> 8u;
-    return (vec4<u32>(word, word, next, next) & MASKS) | HALVES;
+    let placed = vec4<u32>(word << 6u, word << 2u, word >> 2u, word >> 6u).{{ "yxwz" if high_first else "xyzw" }};
+    return (placed & vec4<u32>(0x03c003c0u)) | vec4<u32>(0x4c004c00u);
 }
 {$ for name, half in (("codes", "x"), ("upper_codes", "y")) $}
 
-// The weights for the four codes in the {{ "lower" if half == "x" else "upper" }} half of a word, -8 to 7 each.
+// The weights for the four codes in the {{ "lower" if half == "x" else "upper" }} half of a word, and 24.
 fn {{ name }}(word: u32) -> vec4<f32> {
     let h = halves(word);
-    return vec4<f32>(unpack2x16float(h.x).{{ half }}, unpack2x16float(h.y).{{ half }}, unpack2x16float(h.z).{{ half }}, unpack2x16float(h.w).{{ half }}) - ZERO;
+    return vec4<f32>(unpack2x16float(h.x).{{ half }}, unpack2x16float(h.y).{{ half }}, unpack2x16float(h.z).{{ half }}, unpack2x16float(h.w).{{ half }});
 }
 {$ endfor $}
 $$ elif decode is defined and decode == "bytes"
 // A code in the upper half of a byte is 16 times its weight, as a signed byte with the first bit flipped. Devices that
 // convert any byte of a word in one instruction need no other.
+const UNIT = 0.0625;
 {$ set even, odd = ("high", "low") if high_first else ("low", "high") $}
 {$ for name, first in (("codes", 0), ("upper_codes", 16)) $}
 
@@ -76,6 +73,7 @@ fn codes(word: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>((vec4<u32>(word) & MASKS) | FLOATS) - ZERO;
 }
 $$ if decode is defined
+const UNIT = 1.0;
 
 fn upper_codes(word: u32) -> vec4<f32> {
     return codes(word >> 16u);

@@ -2,6 +2,8 @@
 {$ include "bytes.wgsl" $}
 $$ if units is defined
 const UNITS = vec4<f32>(1.0);
+$$ elif decode is defined
+const UNIT = 1.0;
 $$ endif
 
 // The weights in a word, -128 to 127 each.

@@ -105,6 +105,17 @@ _AMD_STORE = re.compile(r"(buffer|global|flat)_store")
 def radv(report: str) -> dict[str, int]:
     """Read RADV_DEBUG=shaderstats,asm. For the newest GPUs Debian's RADV lists the instructions in its own notation."""
     figures = _figures(report, _RADV_NAMES, r"^([A-Z][\w -]+): (-?\d+)$")
+    blocks = radv_blocks(report)
+    if not blocks:
+        raise ReportError("the report has no instructions")
+    every = [name for block in blocks for name in block.instructions]
+    hot = _hot(loops(blocks), _AMD_MULTIPLY, _AMD_STORE)
+    figures["lds"] = sum(bool(_AMD_KINDS["lds"].match(name)) for name in every)
+    counts = {f"loop_{kind}": sum(bool(begin.match(name)) for name in hot) for kind, begin in _AMD_KINDS.items()}
+    return figures | {"loop_instructions": sum(counts.values())} | counts
+
+
+def radv_blocks(report: str) -> list[Block]:
     blocks: list[Block] = []
     listing = report.rpartition("disasm:")[2].partition("SHADER STATS")[0]
     for line in listing.splitlines():
@@ -114,13 +125,7 @@ def radv(report: str) -> dict[str, int]:
             blocks[-1].instructions.append(instruction[1])
             if re.match(r"s_c?branch", instruction[1]):
                 blocks[-1].targets += re.findall(r"\bBB\d+\b", instruction[2])
-    if not blocks:
-        raise ReportError("the report has no instructions")
-    every = [name for block in blocks for name in block.instructions]
-    hot = _hot(loops(blocks), _AMD_MULTIPLY, _AMD_STORE)
-    figures["lds"] = sum(bool(_AMD_KINDS["lds"].match(name)) for name in every)
-    counts = {f"loop_{kind}": sum(bool(begin.match(name)) for name in hot) for kind, begin in _AMD_KINDS.items()}
-    return figures | {"loop_instructions": sum(counts.values())} | counts
+    return blocks
 
 
 # ---------------------------------------------------------------- Intel
@@ -282,12 +287,17 @@ _NAK_MEMORY = re.compile(r"(ld|st|atom)\b")
 def nak(report: str) -> dict[str, int]:
     """Read NAK_DEBUG=print: the last listing of a program, and the figures after it."""
     figures = _figures(report, _NAK_NAMES, r"^([A-Z][\w /]+): (\d+)$")
-    blocks = []
-    for label, text, targets in _NAK_BLOCK.findall(report.rpartition("NAK IR")[2]):
-        names = [name for name in _NAK_INSTRUCTION.findall(text) if name != "nop"]
-        blocks.append(Block(label, names, targets.split(", ")))
+    blocks = nak_blocks(report)
     if not blocks:
         raise ReportError("the report has no instructions")
     hot = _hot(loops(blocks), _NAK_MULTIPLY, _NAK_STORE)
     memory = sum(bool(_NAK_MEMORY.match(name)) for name in hot)
     return figures | {"loop_instructions": len(hot), "loop_memory": memory}
+
+
+def nak_blocks(report: str) -> list[Block]:
+    blocks = []
+    for label, text, targets in _NAK_BLOCK.findall(report.rpartition("NAK IR")[2]):
+        names = [name for name in _NAK_INSTRUCTION.findall(text) if name != "nop"]
+        blocks.append(Block(label, names, targets.split(", ")))
+    return blocks

@@ -71,6 +71,12 @@ PARTS = (
         "pytest tests/contract/test_translators.py",
         "python -m bench.translators --all",
     ),
+    part(
+        "matrix-units",
+        60,
+        "python -m bench.compilers.build apple",
+        "pytest -m slow tests/web/test_matrix_units.py",
+    ),
     part("catalog", 20, "python -m tests.catalog.run"),
     part("random-modules", 60, "python -m tests.random_modules --count 300"),
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),

@@ -7,6 +7,9 @@
  */
 import { inputError, WebpteError } from "./errors.js";
 
+/** Matrix units, as plans name them: the shape (M, N, K) of a product of f16 with sums in f32. */
+const MATRICES = /^subgroup-matrix-(\d+)x(\d+)x(\d+)$/;
+const MAX_MATRIX_SUBGROUP = 64; // invocations of the smallest workgroup that multiplies matrices
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|warp/i;
 
 /** @returns {Promise<GPUAdapter>} */
@@ -34,8 +37,25 @@ export function describe(adapter) {
   return { vendor, architecture, description: description || device, software, features: [...adapter.features].sort() };
 }
 
-/** @param {string} name as in plans: naga's name, with hyphens */
-const featureName = (name) => /** @type {GPUFeatureName} */ (name === "subgroup" ? "subgroups" : name);
+/** @param {string} name as in plans: naga's name, with hyphens @returns {GPUFeatureName} */
+function featureName(name) {
+  if (MATRICES.test(name)) return /** @type {any} */ ("chromium-experimental-subgroup-matrix");
+  return /** @type {GPUFeatureName} */ (name === "subgroup" ? "subgroups" : name);
+}
+
+/** @param {string} name as in plans @param {GPUAdapter} adapter */
+function hasFeature(name, adapter) {
+  if (!adapter.features.has(featureName(name))) return false;
+  const shape = MATRICES.exec(name)?.slice(1).map(Number);
+  if (!shape) return true;
+  const { subgroupMatrixConfigs, subgroupMaxSize } = /** @type {any} */ (adapter.info);
+  const offered = [...(subgroupMatrixConfigs ?? [])].some(
+    ({ componentType, resultComponentType, M, N, K }) =>
+      componentType === "f16" && resultComponentType === "f32" && `${[M, N, K]}` === `${shape}`,
+  );
+  return offered && subgroupMaxSize <= MAX_MATRIX_SUBGROUP;
+}
+
 /** @param {string} name */
 const limitName = (name) => name.replace(/-([a-z])/g, (_, letter) => letter.toUpperCase());
 
@@ -46,7 +66,7 @@ const limitName = (name) => name.replace(/-([a-z])/g, (_, letter) => letter.toUp
  */
 function missingRequirements(variant, adapter) {
   const limits = /** @type {any} */ (adapter.limits);
-  const missing = variant.features.filter((name) => !adapter.features.has(featureName(name)));
+  const missing = variant.features.filter((name) => !hasFeature(name, adapter));
   for (const [name, value] of Object.entries(variant.limits)) {
     if (limits[limitName(name)] < value)
       missing.push(`${limitName(name)} ${value} (it has ${limits[limitName(name)]})`);

@@ -47,6 +47,28 @@ test("the first variant that the adapter can run is chosen", () => {
   assert.equal(chosen(manifest, adapterOf({ features: ["subgroups"], info: { subgroupMinSize: 32 } })), "subgroups");
 });
 
+test("matrix units are used if they have the shape, f16 with sums in f32, and no wide subgroups", async () => {
+  const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
+  const config = { componentType: "f16", resultComponentType: "f32", M: 8, N: 16, K: 16 };
+  const offering = (configs, subgroupMaxSize = 32) =>
+    adapterOf({ features, info: { subgroupMinSize: 32, subgroupMaxSize, subgroupMatrixConfigs: configs } });
+  const manifest = manifestOf(
+    variant("matrices", { features: ["shader-f16", "subgroup", "subgroup-matrix-8x16x16"] }),
+    variant("plain"),
+  );
+  const adapter = offering([{ ...config, componentType: "i8" }, config]);
+  assert.equal(chosen(manifest, adapter), "matrices");
+  assert.equal(chosen(manifest, offering([config], 64)), "matrices");
+  assert.equal(chosen(manifest, offering([config], 128)), "plain");
+  assert.equal(chosen(manifest, offering([{ ...config, M: 16 }])), "plain");
+  assert.equal(chosen(manifest, offering([{ ...config, resultComponentType: "f16" }])), "plain");
+  assert.equal(chosen(manifest, adapterOf({ features })), "plain");
+  await requestDevice(manifest, adapter);
+  assert.deepEqual(adapter.asked[0].requiredFeatures, features);
+  const [without] = manifest.methods.forward.variants;
+  assert.throws(() => chosen(manifestOf(without), adapterOf()), { message: /subgroup-matrix-8x16x16/ });
+});
+
 test("variants for the CPU are for software adapters only, and come first there", () => {
   const manifest = manifestOf(variant("gpu"), variant("cpu", { device: "cpu" }));
   assert.equal(chosen(manifest, adapterOf()), "gpu");

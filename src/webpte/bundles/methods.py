@@ -23,7 +23,7 @@ from ..runtime import Program
 from ..runtime.arguments import zeros_like_input
 from ..runtime.converter import ArgumentConverter
 from ..runtime.program import Rewrite
-from ..wgsl import Caps, render
+from ..wgsl import INTEL_MATRIX, MATRIX_SHAPES, Caps, matrices_of, matrix_feature, render
 from .site import Site, without_comments
 
 MAX_SHARD_BYTES = 16 << 20  # bytes of a shard: a page verifies one as a whole, and holds no more than two
@@ -122,6 +122,15 @@ TARGETS = (
     Caps(kind="cpu", adapter="any software device"),
 )
 HALVES = frozenset({"shader-f16"})
+# Intel's GPUs have subgroups of 8 to 32 invocations.
+MATRIX_TARGETS = tuple(
+    Caps(
+        features=HALVES | {"subgroup", matrix_feature(*shape)},
+        subgroup=8 if shape == INTEL_MATRIX else 32,
+        adapter=f"a GPU with matrix units of {' x '.join(map(str, shape))}",
+    )
+    for shape in MATRIX_SHAPES
+)
 
 
 Call = Sequence[Any]  # arguments of a method
@@ -235,10 +244,13 @@ class Planned(NamedTuple):
 class MethodWriter:
     """The methods of one bundle. Plans are written when all constants of all of them are placed."""
 
-    def __init__(self, site: Site, progress: OnProgress = ignore, count: int = 1) -> None:
+    def __init__(
+        self, site: Site, progress: OnProgress = ignore, count: int = 1, *, matrix_units: bool = False
+    ) -> None:
         self._site = site
         self._progress = progress
-        self._plans = (0, count * len(TARGETS))  # done, total
+        self._targets = (*MATRIX_TARGETS, *TARGETS) if matrix_units else TARGETS
+        self._plans = (0, count * len(self._targets))  # done, total
         self.shards = Shards(lambda data: site.add(data, "weights"))
         self._planned: dict[str, list[Planned]] = {}
         self._fingerprints: dict[str, str] = {}
@@ -246,8 +258,11 @@ class MethodWriter:
     def add(self, name: str, fingerprint: str, plan_for: PlanFor, slots: int | None = None) -> Planner:
         """Plan a method for every device. The last plan runs on any device."""
         self._fingerprints[name] = fingerprint
-        for caps in TARGETS:
+        for caps in self._targets:
             planner = plan_for(caps)
+            if caps in MATRIX_TARGETS and not _has_matrices(planner):
+                self._tick()
+                continue
             if _has_wide_halves(planner.plan.graph):  # they take half the memory where a device has f16
                 self._place(name, plan_for(replace(caps, features=caps.features | HALVES)), slots)
             self._place(name, planner, slots)
@@ -311,6 +326,11 @@ class MethodWriter:
             "wgsl": self._site.add(("".join(texts) or "\n").encode("ascii"), "wgsl"),  # no file is empty
             "weights": [file["sha256"] for file in document["files"]],
         }
+
+
+def _has_matrices(planner: Planner) -> bool:
+    kernels = {dispatch.kernel for _, schedule in planner.known() for dispatch in schedule.dispatches}
+    return any(matrices_of(render(kernel)) is not None for kernel in kernels)
 
 
 def _has_wide_halves(graph: Graph) -> bool:

@@ -87,14 +87,21 @@ def _call(rows: int, singles: int, picked: int, words: int, features: int, posit
 
 
 def language_parts(
-    site: Site, program: Program, tokenizer: Path, sequences: int, progress: OnProgress
+    site: Site,
+    program: Program,
+    tokenizer: Path,
+    sequences: int,
+    progress: OnProgress,
+    matrix_units: bool,
 ) -> dict[str, Any]:
     """Plan and write a language model. Return its parts of the manifest."""
     metadata = read_program_metadata(program, Path(program.path), tokenizer)
     if metadata.template is not None:
         check_template(metadata.template)
     images = _images(site, program, metadata)
-    methods = MethodWriter(site, progress, len(slot_counts(sequences)) + (images is not None))
+    methods = MethodWriter(
+        site, progress, len(slot_counts(sequences)) + (images is not None), matrix_units=matrix_units
+    )
     embeddings, axes = 0, 0
     if images is not None:
         images.add(methods, program)

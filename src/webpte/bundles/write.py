@@ -13,6 +13,7 @@ from ..llm.metadata import tokenizer_beside
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Program
 from ..runtime.checks import (
+    check_bool,
     check_int,
     check_numbers,
     check_optional_path,
@@ -49,6 +50,7 @@ def bundle(
     labels: PathLike | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    matrix_units: bool = False,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Path:
@@ -57,7 +59,8 @@ def bundle(
     A language model and an encoder of texts need their `tokenizer.json`, beside the program or given. Up to `sequences`
     conversations are computed at once. Any other program runs at the `shapes` of its methods, each the dims of every
     input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
-    class, and `mean` and `std` normalize its images. What cannot run in a page is refused.
+    class, and `mean` and `std` normalize its images. With `matrix_units`, further plans are for GPUs whose matrix units
+    the player may use, an experimental feature of Dawn and Chrome. What cannot run in a page is refused.
     """
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
@@ -77,6 +80,7 @@ def bundle(
     options = ImageOptions(
         None if listing is None else Path(listing), check_numbers(mean, "mean"), check_numbers(std, "std")
     )
+    check_bool(matrix_units, "matrix_units")
     site = Site(folder)
     try:
         if tokens is not None and takes_tokens(program):
@@ -88,9 +92,10 @@ def bundle(
                 shapes=shapes_by_method,
                 options=options,
                 progress=progress,
+                matrix_units=matrix_units,
             )
         else:
-            kind, parts = _other(site, program, tokens, shapes_by_method, options, progress)
+            kind, parts = _other(site, program, tokens, shapes_by_method, options, progress, matrix_units)
         site.finish(kind, {"name": named or source.stem, **parts})
         return site.path
     finally:
@@ -117,12 +122,15 @@ def _language(
     shapes: Mapping[str, Any],
     options: ImageOptions,
     progress: OnProgress,
+    matrix_units: bool,
 ) -> tuple[str, dict[str, Any]]:
     if named := [*(["shapes"] if shapes else []), *options.names_set]:
         raise InputError(
             f"{program.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
         )
-    (parts,) = _refusing_together(program, [lambda: language_parts(site, program, tokenizer, sequences, progress)])
+    (parts,) = _refusing_together(
+        program, [lambda: language_parts(site, program, tokenizer, sequences, progress, matrix_units)]
+    )
     return "language", parts
 
 
@@ -133,6 +141,7 @@ def _other(
     shapes: dict[str, list[Shapes]],
     options: ImageOptions,
     progress: OnProgress,
+    matrix_units: bool,
 ) -> tuple[str, dict[str, Any]]:
     """Return the kind of bundle that a program becomes, and its manifest entry."""
     names = [name for name in program.method_names if program.graph(name).steps]
@@ -151,7 +160,7 @@ def _other(
             shapes[name] = extents(program, name) if texts is None else encoder_shapes(program, texts)
         methods.add(name, program.fingerprint(name), lambda caps: planned_at(program, name, caps, shapes[name]))
 
-    methods = MethodWriter(site, progress, len(names))
+    methods = MethodWriter(site, progress, len(names), matrix_units=matrix_units)
     _refusing_together(program, [functools.partial(add, name) for name in names])
     parts = {"methods": methods.written(), "shapes": shapes}
     if encoder is not None and tokenizer is not None:

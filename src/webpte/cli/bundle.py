@@ -20,7 +20,7 @@ from .programs import open_source
 from .terminal import bars, open_page
 
 MAX_METHODS = 8  # listed
-PROGRAM_OPTIONS = ("data", "max_context", "tokenizer", "shapes", "labels", "mean", "std")
+PROGRAM_OPTIONS = ("data", "max_context", "tokenizer", "shapes", "labels", "mean", "std", "matrix_units")
 SHAPES = """\
 CALL is the shapes of its inputs, such as 1x3x224x224, with commas between inputs and - for a number.
 encode:1x64,1x64 is a call of the method encode. Without --shapes, each method is planned for its largest and its
@@ -47,6 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="FILE", help="class names of a vision program, one per line")
     parser.add_argument("--mean", type=_numbers, metavar="R,G,B", help="subtracted from pixels of 0 to 1 (0,0,0)")
     parser.add_argument("--std", type=_numbers, metavar="R,G,B", help="divides the result (1,1,1)")
+    parser.add_argument(
+        "--matrix-units",
+        action="store_true",
+        help="also plan for matrix units of GPUs, an experimental feature of Chrome and Node",
+    )
     parser.add_argument(
         "--check",
         action="store_true",
@@ -104,6 +109,7 @@ def _write_program(arguments: argparse.Namespace) -> Path:
             labels=arguments.labels,
             mean=arguments.mean,
             std=arguments.std,
+            matrix_units=arguments.matrix_units,
             progress=progress,
         )
 

@@ -42,12 +42,15 @@ class Requirements:
     workgroup: int = 0  # minimum invocations that a workgroup can have
     work: Callable[[Any], bool] | None = None  # predicate of the value that the lowering passes as `work`
     half_products: bool = False  # products may be computed in f16
+    feature: str = ""  # of the device, besides
 
     def met(self, caps: Caps, work: object = None) -> bool:
         """Return whether the device and the problem meet all requirements."""
         if caps.subgroup < self.subgroup or caps.workgroup(self.workgroup) < self.workgroup:
             return False
         if self.half_products and (caps.exact or "shader-f16" not in caps.features):
+            return False
+        if self.feature and self.feature not in caps.features:
             return False
         return self.work is None or self.work(work)
 

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..graph import Graph
 from ..partial_files import atomic_file, not_writable
 from ..version import __version__
-from ..wgsl import Kernel, render, uses_f16, uses_subgroups
+from ..wgsl import Kernel, matrices_of, render, uses_f16, uses_subgroups
 from .memory import Buffer
 from .plan import Plan
 from .schedule_json import Numbered, Writing, block_to_json
@@ -72,7 +72,8 @@ def plan_document(
 def features_of(texts: Sequence[str]) -> list[str]:
     """Return the optional features of a device that kernels need."""
     needs = {"shader-f16": any(map(uses_f16, texts)), "subgroup": any(map(uses_subgroups, texts))}
-    return [name for name, needed in needs.items() if needed]
+    matrices = {feature for feature in map(matrices_of, texts) if feature is not None}
+    return [*(name for name, needed in needs.items() if needed), *sorted(matrices)]
 
 
 def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources: Sources) -> dict[str, Any]:

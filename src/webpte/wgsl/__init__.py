@@ -3,28 +3,35 @@
 from .caps import (
     AMD,
     APPLE,
+    APPLE_MATRIX,
     ARM,
     BROWSER_LIMITS,
     FEW_REGISTERS,
     INTEL,
+    INTEL_MATRIX,
     MANY_REGISTERS,
+    MATRIX_SHAPES,
     VENDOR_REGISTERS,
     Caps,
     Grid,
     grid_for,
+    matrix_feature,
 )
 from .flags import check_flags
-from .kernel import Kernel, home_of, read_cached, render, uses_f16, uses_subgroups, write_cached
+from .kernel import Kernel, home_of, matrices_of, read_cached, render, uses_f16, uses_subgroups, write_cached
 from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 
 __all__ = [
     "AMD",
     "APPLE",
+    "APPLE_MATRIX",
     "ARM",
     "BROWSER_LIMITS",
     "FEW_REGISTERS",
     "INTEL",
+    "INTEL_MATRIX",
     "MANY_REGISTERS",
+    "MATRIX_SHAPES",
     "VENDOR_REGISTERS",
     "Caps",
     "Grid",
@@ -39,6 +46,8 @@ __all__ = [
     "grid_for",
     "home_of",
     "i32",
+    "matrices_of",
+    "matrix_feature",
     "read_cached",
     "render",
     "u32",

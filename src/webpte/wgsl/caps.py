@@ -24,6 +24,9 @@ BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
 
 MANY_REGISTERS = 128
 FEW_REGISTERS = 64
+# Shapes (M, N, K) of the products of f16 with sums in f32 that matrix units compute. The second is AMD's and NVIDIA's.
+APPLE_MATRIX, INTEL_MATRIX = (8, 8, 8), (8, 16, 16)
+MATRIX_SHAPES = (APPLE_MATRIX, (16, 16, 16), INTEL_MATRIX)
 AMD, APPLE, ARM, INTEL = 0x1002, 0x106B, 0x13B5, 0x8086  # vendors of PCI
 # WebGPU does not report registers: these are by vendor. An invocation on Arm's GPUs has 64. Intel's compiler has
 # about 64 for a full subgroup, and compiles a kernel that needs more for a narrower one.
@@ -60,6 +63,11 @@ class Caps:
             self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x")
         )
         return min(invocations, max_invocations)
+
+
+def matrix_feature(m: int, n: int, k: int) -> str:
+    """Return the name in `Caps.features` of matrix units that compute a shape."""
+    return f"subgroup-matrix-{m}x{n}x{k}"
 
 
 Grid = tuple[int, int, int]

@@ -22,6 +22,7 @@ from ..errors import GraphError
 from ..partial_files import atomic_file
 from ..version import __version__
 from .arrays import declare, split
+from .caps import matrix_feature
 
 if TYPE_CHECKING:
     import jinja2
@@ -38,6 +39,11 @@ _RENDERERS = [os.path.join(PACKAGE, "wgsl", name) for name in ("kernel.py", "arr
 RENDERED = frozenset({"params", "workgroup", "sym_slots"})  # names that templates read besides their flags
 _HALF = re.compile(r"^(?:[^/\n]|/(?!/))*\bf16\b", re.MULTILINE)  # outside of comments
 _HALF_ENABLED = "enable f16;\n"
+_MATRICES_ENABLED = (
+    # Whether all invocations of a subgroup take a branch cannot be proven by their indices.
+    "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n"
+)
+_MATRICES = re.compile(r"subgroup_matrix_left<f16, (\d+), (\d+)>.*subgroup_matrix_result<f32, (\d+)", re.DOTALL)
 _HALVES = re.compile(r"\b(f16w|rounded_half|rounded_halves)\b")
 SYM_SLOTS = 256  # 16 bytes each
 
@@ -162,6 +168,12 @@ def uses_f16(text: str) -> bool:
     return text.startswith(_HALF_ENABLED)
 
 
+def matrices_of(text: str) -> str | None:
+    """Return the feature of the matrix units that a kernel uses; None if it uses none. naga rejects such kernels."""
+    shape = _MATRICES.search(text)
+    return matrix_feature(int(shape[2]), int(shape[3]), int(shape[1])) if shape is not None else None
+
+
 def uses_subgroups(text: str) -> bool:
     """Return whether a kernel uses subgroups."""
     return "subgroup_invocation_id" in text
@@ -203,6 +215,7 @@ def render_template(kernel: Kernel, loader: jinja2.BaseLoader | None = None) -> 
         ) from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
     text = _with_halves(text) if _HALVES.search(text) else text
+    text = _MATRICES_ENABLED + text if _MATRICES.search(text) else text
     text = _HALF_ENABLED + text if _HALF.search(text) else text
     text = declare(text, dict(kernel.arrays), kernel.label)
     return split(text, kernel.parts, kernel.part_bytes, kernel.label) if kernel.parts else text

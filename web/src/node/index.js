@@ -8,14 +8,19 @@ export * from "../index.js"; // but for the two functions below
 /**
  * Load a bundle and return its model. Dispose of it, so that the process can end.
  * @param {string | URL} location of the bundle's folder or of its manifest: a path or an address
- * @param {Omit<NonNullable<Parameters<typeof player.load>[1]>, "worker"> & { worker?: boolean }} [options]
+ * @param {Omit<NonNullable<Parameters<typeof player.load>[1]>, "worker"> & {
+ *   worker?: boolean, matrixUnits?: boolean
+ * }} [options]
  *   worker: by default a new thread, so that this one stays responsive. fetch: replaces the reading of files and
- *   addresses; the model then runs in this thread
+ *   addresses; the model then runs in this thread. matrixUnits: use those of the GPU, an experimental feature of Dawn,
+ *   if the bundle has plans for them
  * @returns {Promise<player.Model>}
  */
-export async function load(location, { fetch, worker = !fetch, ...options } = {}) {
-  await provideWebGPU();
-  const place = worker ? { worker: /** @type {any} */ (new Thread()) } : { worker: false, fetch: fetch ?? fetchOrRead };
+export async function load(location, { fetch, worker = !fetch, matrixUnits = false, ...options } = {}) {
+  await provideWebGPU(matrixUnits);
+  const place = worker
+    ? { worker: /** @type {any} */ (new Thread(matrixUnits)) }
+    : { worker: false, fetch: fetch ?? fetchOrRead };
   return player.load(addressOf(location), { ...options, ...place });
 }
 
@@ -33,9 +38,11 @@ export async function openProgram(location, options) {
 class Thread {
   /** @type {((event: { data: any }) => void) | null} */ onmessage = null;
   /** @type {((error: Error) => void) | null} */ onerror = null;
-  #worker = new Worker(new URL("./worker.js", import.meta.url));
+  #worker;
 
-  constructor() {
+  /** @param {boolean} matrixUnits */
+  constructor(matrixUnits) {
+    this.#worker = new Worker(new URL("./worker.js", import.meta.url), { workerData: { matrixUnits } });
     this.#worker.on("message", (data) => this.onmessage?.({ data }));
     this.#worker.on("error", (error) => this.onerror?.(error));
   }

@@ -4,8 +4,14 @@ import { Readable } from "node:stream";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { WebpteError } from "../errors.js";
 
-/** Provide `navigator.gpu` and the globals of WebGPU: the runtime's own, or those of the package "webgpu" (Dawn). */
-export async function provideWebGPU() {
+/** Dawn offers matrix units, and f16 on NVIDIA's GPUs, only to programs that ask for unfinished features. */
+const UNFINISHED = "enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia";
+
+/**
+ * Provide `navigator.gpu` and the globals of WebGPU: the runtime's own, or those of the package "webgpu" (Dawn).
+ * @param {boolean} [matrixUnits] whether Dawn may use those of the GPU
+ */
+export async function provideWebGPU(matrixUnits = false) {
   const { navigator } = /** @type {any} */ (globalThis);
   if (navigator?.gpu) return;
   let webgpu;
@@ -16,7 +22,7 @@ export async function provideWebGPU() {
     throw new WebpteError("webgpu-missing", `This runtime does not provide WebGPU. ${fix}`, { cause });
   }
   Object.assign(globalThis, webgpu.globals);
-  const gpu = webgpu.create([]);
+  const gpu = webgpu.create(matrixUnits ? [UNFINISHED] : []);
   if (navigator) Object.defineProperty(navigator, "gpu", { value: gpu });
   else Object.defineProperty(globalThis, "navigator", { value: { gpu } });
 }

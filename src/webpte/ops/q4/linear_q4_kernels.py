@@ -14,7 +14,20 @@ from typing import NamedTuple
 
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import AMD, APPLE, ARM, FEW_REGISTERS, INTEL, MANY_REGISTERS, Caps, Uniforms, f32, u32
+from ...wgsl import (
+    AMD,
+    APPLE,
+    ARM,
+    FEW_REGISTERS,
+    INTEL,
+    MANY_REGISTERS,
+    MATRIX_SHAPES,
+    Caps,
+    Uniforms,
+    f32,
+    matrix_feature,
+    u32,
+)
 from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
 from ..weight_formats import scale_type
@@ -24,6 +37,7 @@ from .quantize_rows import RmsNorm, halve_rows, quantize_rows, quantize_rows_by
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
 LARGE_COLUMNS = 4096  # from which on workgroups have eight columns of one row, which share the work of x and its norm
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
+MATRIX_DEPTH = 32  # numbers along K in workgroup memory: with 64 rows, columns and sums it has 16 KiB at most
 HALVES_QUADS = 4  # vectors along K that are added up in f16: more would lose bits, fewer would add to f32 more often
 
 
@@ -112,6 +126,16 @@ def _shared_halves(
     return _by_workgroups(layer, bound, "q4/linear_q4_halves.wgsl", tile, HALVES_QUADS, flags)
 
 
+def _shared_matrix(
+    caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile, shape: tuple[int, int, int]
+) -> LinearQ4Config:
+    """Return the same for matrix units, whose instructions have a shape (M, N, K)."""
+    flags: dict[str, object] = {"size": tile.size, "shape": shape, "depth": MATRIX_DEPTH}
+    flags |= {"loader": layer.weights[0].format.loader, "tail": layer.inner % MATRIX_DEPTH != 0}
+    workgroup = 2 * tile.size  # a subgroup of 32 for each part: see matrix.wgsl
+    return _by_workgroups(layer, bound, "q4/linear_q4_matrix.wgsl", tile, MATRIX_DEPTH, flags, workgroup)
+
+
 def _shared_codes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile) -> LinearQ4Config:
     """Return the same for products of codes."""
     return _by_workgroups(layer, bound, "q4/linear_q4_packed.wgsl", tile, PACKED_STEP, {"size": tile.size})
@@ -124,15 +148,16 @@ def _by_workgroups(
     tile: WorkgroupTile,
     step: int,
     flags: dict[str, object],
+    workgroup: int = 0,
 ) -> LinearQ4Config:
+    workgroup = workgroup or tile.workgroup
     across, down = -(-bound["columns"] * len(layer.weights) // tile.size), -(-layer.rows // tile.size)
     weight = layer.weights[0]
     row_words = layer.inner // weight.format.word_codes
     params = LinearQ4SharedParams(column_groups=across, row_words=row_words, step=step, **bound)
     group_words = weight.group // weight.format.word_codes if weight.group < layer.inner else 0
-    return LinearQ4Config(
-        template, flags | {"group_words": group_words}, params, across * down * tile.workgroup, tile.workgroup
-    )
+    flags = flags | {"group_words": group_words}
+    return LinearQ4Config(template, flags, params, across * down * workgroup, workgroup)
 
 
 def _lanes(
@@ -262,6 +287,11 @@ def _has_half_steps(layer: LinearQ4Operands) -> bool:
     return not layer.has_rounded_rows and _has_pairs(layer) and layer.weights[0].group % (4 * HALVES_QUADS) == 0
 
 
+def _has_own_rows(layer: LinearQ4Operands) -> bool:
+    """Return whether x is as it was passed."""
+    return not layer.has_rounded_rows
+
+
 def _decodes_by(way: str) -> Callable[[LinearQ4Operands], bool]:
     return lambda layer: way in layer.weights[0].format.decodes
 
@@ -293,6 +323,22 @@ SHARED_HALVES: dict[WorkgroupTile, Variant[Rule]] = {
     )
     for tile in SHARED
 }
+MATRICES: dict[tuple[WorkgroupTile, tuple[int, int, int]], Variant[Rule]] = {
+    (tile, shape): Variant(
+        f"matrix-{tile.size}-{shape[0]}x{shape[1]}x{shape[2]}",
+        Requirements(
+            subgroup=1,
+            workgroup=2 * tile.size,
+            work=_has_own_rows,
+            half_products=True,
+            feature=matrix_feature(*shape),
+        ),
+        functools.partial(_shared_matrix, tile=tile, shape=shape),
+        f"matrix steps {shape}",
+    )
+    for tile in (SMALL, LARGE)
+    for shape in MATRIX_SHAPES
+}
 PACKED_SHARED: Variant[Rule] = Variant(
     "packed-32",
     Requirements(0, SMALL.workgroup, _has_whole_steps),
@@ -315,7 +361,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     packed = variant in BY_CODES
     if layer.row_eps is not None:
         layer = replace(layer, x=quantize_rows(cx, layer.x, layer.row_eps, layer.norm, packed), norm=None)
-    if variant in SHARED_HALVES.values():
+    if variant in SHARED_HALVES.values() or variant in MATRICES.values():
         layer = replace(layer, x=halve_rows(cx, layer.x, layer.norm), norm=None)
     if layer.norm is not None and variant not in (LANES, HALVES, BYTES):
         layer = replace(layer, x=_normalized(cx, layer.x, layer.norm), norm=None)
@@ -370,7 +416,10 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     packed = (PACKED_LARGE, PACKED_SHARED) if LARGE.keeps_busy(tiled) else (PACKED_SHARED, PACKED_LARGE)
     tiles = preferred_tiles(cx.caps, tiled)
     halves, floats = ([variants[tile] for tile in tiles] for variants in (SHARED_HALVES, SHARED))
-    shared = (*packed, *halves, *floats) if multiplies_pairs(cx.caps) else (*packed, *floats, *halves)
+    shared = (*halves, *floats) if multiplies_pairs(cx.caps) else (*floats, *halves)
+    sizes = (LARGE, SMALL) if LARGE.keeps_busy(tiled) else (SMALL, LARGE)
+    matrices = [MATRICES[tile, shape] for shape in MATRIX_SHAPES for tile in sizes]
+    shared = (*packed, *matrices, *shared)
     lanes = _lanes_variants(cx.caps)
     gpu: tuple[Variant[Rule], ...] = (*shared, PACKED, *lanes) if tiled.kind == "many" else (PACKED, *lanes)
     if cx.caps.registers <= FEW_REGISTERS:

@@ -9,14 +9,20 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.families.states import GPU
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_gemma3_vl import PROCESSOR, ROWS, SHOWN, SIDE, SPECIAL, write_gemma3_vl
 from tests.support.models.tiny_vlm import picture
 from tests.support.oracle.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from webpte.builder import build_program
 from webpte.builder.context import choose_sizes
+from webpte.bundles.methods import planned
+from webpte.bundles.program_kinds import calls
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.fusion.batching import with_sampled_slots
+from webpte.fusion.bidirectional_rows import with_bidirectional_rows
+from webpte.graph import Graph
 from webpte.llm import LLM
 from webpte.llm.image_processor import image_processor
 
@@ -75,6 +81,38 @@ def transformers_inputs(messages: list[Any]) -> dict[str, Any]:
 def test_conversation_logits_and_greedy_tokens_equal_transformers(name, checkpoint, llm):
     _, model = checkpoint
     check_conversation(llm, model, CONVERSATIONS[name], transformers_inputs(CONVERSATIONS[name]))
+
+
+@pytest.mark.slow
+def test_conversation_by_the_kernels_of_a_gpu_equals_transformers(checkpoint, program, monkeypatch):
+    """Rows of a prompt are computed in tiles then."""
+    monkeypatch.setenv("WEBPTE_DEVICE", "gpu")
+    _, model = checkpoint
+    messages = CONVERSATIONS["two images"]
+    with LLM.load(program, kv_cache="f32") as llm:
+        llm.stop_tokens = frozenset()
+        check_conversation(llm, model, messages, transformers_inputs(messages))
+
+
+def dispatches(program: webpte.Program, bidirectional: bool) -> list[int]:
+    """Return the dispatches of a decode step and of a prompt on a GPU."""
+
+    def rewrite(graph: Graph) -> Graph:
+        slotted = with_sampled_slots(graph, 1)
+        return with_bidirectional_rows(slotted) if bidirectional else slotted
+
+    numbers = []
+    for rows in (1, 16):
+        tokens, places, *rest = next(call for call in calls(1, 16, 96) if call[0].shape[1] == rows)
+        mapping = np.pad(places, ((0, 0), (0, 2))) if bidirectional else places
+        ((_, schedule),) = planned(program, "forward", GPU, [(tokens, mapping, *rest)], rewrite).known()
+        numbers.append(len(schedule.dispatches))
+    return numbers
+
+
+def test_rows_that_see_each_other_take_no_more_dispatches(program):
+    with webpte.load(program) as loaded:
+        assert dispatches(loaded, bidirectional=True) == dispatches(loaded, bidirectional=False)
 
 
 def test_vision_encoder_rows_equal_transformers(checkpoint, program):

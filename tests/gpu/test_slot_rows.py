@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.attention.slot_attention import pieces, slotted
+from tests.cases.attention.slot_attention import pieces, slotted, with_images
 from tests.cases.recurrent.slot_convolution import convolved
 from tests.cases.recurrent.slot_delta_rule import ruled
 from tests.support.harness.cases import OneOp, choosing
@@ -45,6 +45,24 @@ def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cac
         **limits,
     )
     whole = (0, ROWS) if variant == "tile" else tuple(range(bounds[-1] + 1))
+    with choosing(variant):
+        apart, together = in_pieces(subject, tmp_path, bounds, whole)
+    assert apart.tobytes() == together.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("variant", "bounds", "whole"),
+    [
+        ("tile", (0, 17, 38, ROWS), (0, ROWS)),
+        ("lanes split", (0, 1, 2, 14, 15, 20), (0, 4, 20)),
+        ("broadcast split", (0, 1, 2, 15, 16, 40, ROWS), (0, ROWS)),
+    ],
+)
+def test_slot_attention_of_whole_images_has_the_bits_of_one_batch(variant, bounds, whole, tmp_path):
+    """Rows that see each other are in one call; other rows are divided as they come."""
+    mapping = with_images(pieces(0, 131, 40), slice(5, 14), slice(25, 37))
+    options = {"num_decode": 0, "capacity": 613, "slots": 4, "kept": True, "images": True}
+    subject = slotted(6, 2, 64, mapping, rotated=32, window=5, cap=2.0, n=(ROWS, 1), **options)
     with choosing(variant):
         apart, together = in_pieces(subject, tmp_path, bounds, whole)
     assert apart.tobytes() == together.tobytes()

@@ -77,6 +77,7 @@ PARTS = (
         "python -m bench.compilers.build apple",
         "pytest -m slow tests/web/test_matrix_units.py",
     ),
+    part("speech", 90, "python -m tests.speech"),
     part("catalog", 20, "python -m tests.catalog.run"),
     part("random-modules", 60, "python -m tests.random_modules --count 300"),
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),

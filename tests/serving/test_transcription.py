@@ -78,6 +78,27 @@ def test_streamed_transcription_has_a_delta_for_each_window(client, recording):
     assert last.type == "transcript.text.done" and last.usage.seconds == 3
 
 
+def test_moonshine_formats_agree_with_python(tmp_path):
+    path = example_models.moonshine() / "moonshine.pte"
+    samples = (sound("tones", 1.7) * 0.5 * 32767).astype("<i2")
+    with Transcriber.load(path) as transcriber:
+        transcript = transcriber(samples, rate=RATE, timestamps=True)
+    files = {"file": ("a.wav", wav_bytes(samples.tobytes(), rate=RATE))}
+    with Running(path, *LIMITS) as server:
+        answers = {
+            form: httpx.post(
+                f"{server.api}/audio/transcriptions", files=files, data={"response_format": form}, timeout=60
+            )
+            for form in ("verbose_json", "text", "srt", "vtt")
+        }
+    verbose = answers["verbose_json"].json()
+    (segment,) = verbose["segments"]
+    assert (verbose["text"], verbose["language"], segment["tokens"]) == (transcript.text, None, [*transcript.tokens])
+    assert (segment["start"], segment["end"]) == (0.0, 1.7) and answers["text"].text == transcript.text + "\n"
+    assert "00:00:00,000 --> 00:00:01,700" in answers["srt"].text
+    assert answers["vtt"].text.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:01.700")
+
+
 def test_compressed_files_and_translation_are_answered(served, program):
     with Transcriber.load(program) as transcriber:
         expected = transcriber(AUDIO / "tone.mp3", language="de", task="translate")

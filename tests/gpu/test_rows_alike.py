@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.attention.slot_attention import crossing, slotted
+from tests.cases.attention.slot_attention import FIVE, crossing, slotted
 from tests.cases.experts.experts import mixture
 from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
 from tests.cases.q8.q8ta import linear as int8_linear
@@ -102,7 +102,7 @@ def test_op_row_independent_of_number_of_rows(name, tmp_path, device):
 
 def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device):
     """A GPU divides the keys of long rows. Without one, the same call needs no merge."""
-    subject = slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, num_decode=5, n=(5, 1))
+    subject = slotted(3, 1, 512, crossing, rotated=32, **FIVE)
     OneOp(subject).write(tmp_path / "op.pte")
     random = np.random.default_rng(7)
     q, k, v, *caches, slot_mapping = (t.array({"n": 5}, random) for t in subject.tensors if not t.constant)
@@ -118,14 +118,14 @@ def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device)
         assert dispatches == 2, "attention and its merge"
         for row, (_, position) in enumerate(slot_mapping):
             alone, dispatches = run(slice(row, row + 1))
-            assert dispatches == (1 if position < 256 else 2)
+            assert dispatches == (1 if position < 512 else 2)
             np.testing.assert_array_equal(alone[:, 0], together[:, row])
 
 
 @pytest.mark.parametrize(
     ("subject", "sequences"),
     [
-        (slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, num_decode=5, n=(5, 1)), True),
+        (slotted(8, 2, 32, crossing, rotated=32, **FIVE), True),
         (SUBJECTS["rms norm"], False),
     ],
     ids=["slots", "norm"],

@@ -139,7 +139,7 @@ CASES += [
 ]
 
 # Every kernel: with 1 to 8 query heads per key head, one token and more, and more keys than a workgroup takes at once.
-TOKEN = ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
+TOKEN = ("broadcast", "broadcast split", "rows", "lanes")
 LONG: dict[str, Any] = {"capacity": 601, "kept": True, "n": (3, 1)}
 CASES += [
     form
@@ -151,6 +151,11 @@ CASES += [
         turned(1, 7, 1, 64, 41, table=590, rotated=32, variant=variant, **LONG),
         turned(1, 6, 2, 256, 131, table=2, dtype="f16", variant=variant, **LONG, **HALF),
     )
+]
+# A GPU divides the keys of rows of 256 elements from 1,024 on.
+CASES += [
+    over_cache(1, 3, 1, 256, start, capacity=1201, kept=True, variant="lanes split", n=(2, 1), **more)
+    for start, more in ((1023, {}), (1024, {}), (1199, {"dtype": "f16", **HALF}))
 ]
 CASES += [
     form

@@ -14,6 +14,8 @@ CODES: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}  # an element between two c
 SEEN = {"images": True}
 LARGER: dict[str, Any] = {"images": True, "slots": 13, "capacity": 613, "n": (13, 7, 1)}
 LONG: dict[str, Any] = {"slots": 3, "capacity": 613, "n": (7, 1)}
+FIVE: dict[str, Any] = {"slots": 5, "capacity": 613, "num_decode": 5, "n": (5, 1)}
+FOUR: dict[str, Any] = {"slots": 4, "capacity": 2003, "num_decode": 4, "n": (4, 1)}
 
 
 def decoding(dims: tuple[int, ...]) -> np.ndarray:
@@ -58,8 +60,13 @@ def with_images(mapping: Callable[[tuple[int, ...]], np.ndarray], *images: slice
 
 
 def crossing(dims: tuple[int, ...]) -> np.ndarray:
-    """Tokens at positions around the number of keys from which on a GPU divides them."""
-    return np.array([(1, 255), (0, 256), (2, 3), (4, 611), (3, 254)])[: dims[0]]
+    """Tokens at positions around 512, the keys of 512 elements from which on a GPU divides them."""
+    return np.array([(1, 511), (0, 512), (2, 3), (4, 611), (3, 510)])[: dims[0]]
+
+
+def primes(dims: tuple[int, ...]) -> np.ndarray:
+    """Tokens that see 257, 1, 1999 and 2 keys."""
+    return np.array([(1, 256), (3, 0), (0, 1998), (2, 1)])[: dims[0]]
 
 
 def quantized(dims: tuple[int, ...]) -> np.ndarray:
@@ -107,18 +114,18 @@ CASES = [
     slotted(4, 2, 16, with_images(reading(3), slice(2, 9)), rotated=8, window=5, always=True, **LARGER),
     *(
         built
-        for variant in ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
+        for variant in ("broadcast", "broadcast split", "rows", "lanes")
         for built in (
             slotted(8, 2, 32, reading(590), rotated="neighbours", variant=variant, **LONG),
             slotted(7, 1, 64, reading(41), rotated=32, variant=variant, **LONG),
             slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
             slotted(6, 2, 64, reading(131), rotated=64, cache="i8", variant=variant, **LONG, **CODES),
-            slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, num_decode=5, n=(5, 1)),
+            slotted(8, 2, 32, crossing, rotated=32, variant=variant, **FIVE),
             # Windows that begin in the middle of what a workgroup reads, before the first key, and of one key.
             slotted(8, 2, 32, reading(590), rotated="neighbours", window=101, variant=variant, **LONG),
             slotted(4, 1, 64, reading(4), rotated=64, window=5, cap=2.0, variant=variant, **LONG),
             slotted(3, 1, 32, reading(131), window=1, cap=0.5, cache="f16", variant=variant, **LONG, **HALF),
-            slotted(8, 2, 32, crossing, window=300, variant=variant, slots=5, capacity=613, num_decode=5, n=(5, 1)),
+            slotted(8, 2, 32, crossing, window=300, variant=variant, **FIVE),
             slotted(6, 2, 64, reading(131), rotated="neighbours", normed=True, variant=variant, **LONG),
             slotted(3, 1, 32, reading(41), rotated=8, normed=True, window=30, variant=variant, **LONG),
             slotted(6, 2, 64, decoding, rotated=64, normed=True, cache="i8", variant=variant, n=(7, 1), **CODES),
@@ -139,6 +146,21 @@ CASES = [
             slotted(4, 1, 256, with_images(reading(40), slice(1, 9)), variant=variant, **LARGER),
         )
     ),
+    # A GPU's workgroup has all of a few thousand keys, and divides those of rows of 512 elements from 512 on.
+    *(
+        slotted(9, 3, 64, primes, rotated=64, variant="lanes split", **FOUR, **more)
+        for more in ({}, {"cache": "f16", **HALF}, {"cache": "i8", **CODES}, {"window": 1021, "cap": 2.0})
+    ),
+    *(
+        slotted(3, 1, 512, crossing, variant="lanes split", **FIVE, **more)
+        for more in (
+            {"rotated": 32, "sinks": True},
+            {"cache": "f16", "normed": True, "rotated": "neighbours", **HALF},
+            {"cache": "i8", "cap": 2.0, **CODES},
+            {"window": 541},
+        )
+    ),
+    slotted(1, 1, 512, with_images(reading(506), slice(2, 11)), variant="lanes split", **LARGER),
     *(  # Gemma 4
         slotted(8, 1, 512, reading(4), rotated="neighbours", normed=True, variant=variant, n=(5, 1))
         for variant in ("broadcast", "lanes split")

@@ -7,14 +7,18 @@ from typing import Any, NamedTuple
 
 from ...graph import DType
 from ...lowering.context import Arrays, Context, Tensor, load_type
-from ...lowering.variants import ANYWHERE, Requirements, Variant
+from ...lowering.variants import ANYWHERE, Requirements, Variant, usable
 from ...wgsl import FEW_REGISTERS, Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
 MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
 MAX_VALUE_STEPS = 64  # loads of a row of values: shared memory holds the sums of half as many heads if there are more
 MAX_SPLITS = 32
-SHORT_KEYS = 256  # of a row: a GPU reads them in less time than the dispatch of a merge takes
+CPU_SPLIT_KEYS = 512  # minimum keys of a workgroup
+SPLIT_STEPS = 8  # minimum steps of a workgroup of a GPU
+SHORT_STEPS = 32  # of one that has all keys of a row: they take as long as a merge and its dispatch
+STEP_LOADS = 8  # of keys, and as many of values, that an invocation of a GPU has in flight: more need more registers
+MAX_TILE = 4
 MIN_CPU_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
@@ -149,30 +153,42 @@ class TokenConfig(NamedTuple):
 
     lanes: int
     tile: int  # keys that an invocation scores at a time
-    parts: int  # invocations that share them
     wide: int  # loads of a row of values that an invocation adds up
-    split_keys: int = 0  # minimum keys of a workgroup
+    parts: int = 1  # invocations that share a tile, and have one query head
+    split: bool = False  # the keys of long rows are divided
     subgroup: bool = False  # the invocations are a subgroup, and share their loads
+    split_keys: int = 0  # minimum keys of a split, on a device and for operands; 0: no splits
     short_keys: int = 0  # below which the first split has all keys of a row: no merge if this holds for all rows
 
     def fit(self, cx: Context, operands: AttentionOperands) -> TokenConfig:
         """Return this configuration for a device and the operands."""
         lanes = min(self.lanes, cx.caps.subgroup) if self.subgroup else self.lanes
-        tile, parts, wide = self.tile, self.parts, self.wide
+        wide = self.wide
         while lanes * wide < operands.value_steps:
             wide *= 2
-        halves = operands.load_types[1] == "f16x4"
-        if parts > 1 and _heads(operands) == MAX_HEADS and (not halves or cx.caps.registers <= FEW_REGISTERS):
-            tile = 1  # for the sums of more keys and heads, some GPUs do not have the registers
-        if parts > 1 and halves:
-            parts = 2 * parts  # so that they read 64 bytes side by side
-        return self._replace(lanes=lanes, tile=tile, parts=parts, wide=wide)
+        config = self._replace(lanes=lanes, wide=wide, split_keys=CPU_SPLIT_KEYS if self.split else 0)
+        return config._fit_parts(cx, operands) if self.parts > 1 else config
+
+    def _fit_parts(self, cx: Context, operands: AttentionOperands) -> TokenConfig:
+        """Return the configuration whose invocations have STEP_LOADS loads of keys and of values in flight."""
+        steps = max(operands.key_steps, self.columns(operands.value_steps))
+        loads = STEP_LOADS if cx.caps.registers > FEW_REGISTERS else STEP_LOADS // 2
+        parts = self.parts if operands.load_types[1] == "f32x4" else 2 * self.parts  # to read 64 bytes side by side
+        while parts * loads < steps:
+            parts *= 2
+        tile = self.tile
+        while tile < MAX_TILE and 2 * tile * steps <= parts * loads:
+            tile *= 2
+        config, step_keys = self._replace(tile=tile, parts=parts), self.lanes // parts * tile
+        if not self.split or operands.max_keys <= SHORT_STEPS * step_keys:
+            return config._replace(split_keys=0)
+        return config._replace(split_keys=SPLIT_STEPS * step_keys, short_keys=SHORT_STEPS * step_keys)
 
     def columns(self, value_steps: int) -> int:
         """Return the number of invocations that share a row of values."""
         if self.subgroup:
             return self.lanes
-        columns = 1
+        columns = self.parts
         while columns * self.wide < value_steps:
             columns *= 2
         return columns
@@ -187,19 +203,20 @@ class TokenConfig(NamedTuple):
 
 
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbors to load what lies side
-# by side, and many workgroups.
+# by side, and many loads in flight.
 WITH_SUBGROUP = Requirements(subgroup=4)
-BROADCAST = Variant("broadcast", WITH_SUBGROUP, TokenConfig(8, 2, 1, 1, subgroup=True))
-BROADCAST_SPLIT = Variant("broadcast split", WITH_SUBGROUP, TokenConfig(8, 2, 1, 1, split_keys=512, subgroup=True))
-ROWS = Variant("rows", ANYWHERE, TokenConfig(8, 4, 1, 2))
-LANES = Variant("lanes", ANYWHERE, TokenConfig(64, 2, 4, 1))
-LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 2, 4, 1, split_keys=128, short_keys=SHORT_KEYS))
+BROADCAST = Variant("broadcast", WITH_SUBGROUP, TokenConfig(8, 2, 1, subgroup=True))
+BROADCAST_SPLIT = Variant("broadcast split", WITH_SUBGROUP, TokenConfig(8, 2, 1, split=True, subgroup=True))
+ROWS = Variant("rows", ANYWHERE, TokenConfig(8, 4, 2))
+LANES = Variant("lanes", ANYWHERE, TokenConfig(256, 1, 1, parts=4))
+LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(256, 1, 1, parts=4, split=True))
 VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
 def scratch_for_token(cx: Context, operands: AttentionOperands) -> Tensor:
     """Return the scratch tensor that `attend_token` needs with any variant. Reserved for any number of tokens."""
-    splits = max(variant.config.splits(operands.max_keys) for variant in VARIANTS)
+    configs = [variant.config.fit(cx, operands) for variant in usable(VARIANTS, cx.caps)]
+    splits = max(config.splits(operands.max_keys) for config in configs)
     return cx.scratch(DType.FLOAT32, (operands.max_batch * operands.heads, splits, operands.value_steps + 1, 4))
 
 
@@ -246,21 +263,16 @@ def merge_splits(
 
 def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.max_keys)
-    groups = operands.occupancy_batch * operands.key_heads * _head_parts(operands)
+    groups = operands.occupancy_batch * operands.key_heads * -(-operands.group // _max_heads(operands))
     shape = (*steps, *operands.load_types, groups)
     broadcast = (BROADCAST_SPLIT, BROADCAST) if groups < MIN_CPU_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
     chosen = cx.variant("attention of a token", shape, cpu=(*broadcast, ROWS), gpu=(LANES_SPLIT, LANES))
     return chosen.config.fit(cx, operands)
 
 
-def _head_parts(operands: AttentionOperands) -> int:
-    """Return the number of workgroups for the query heads of a key head."""
-    return -(-operands.group // (MAX_HEADS if operands.value_steps <= MAX_VALUE_STEPS else MAX_HEADS // 2))
-
-
-def _heads(operands: AttentionOperands) -> int:
-    """Return the number of query heads of a workgroup."""
-    return -(-operands.group // _head_parts(operands))
+def _max_heads(operands: AttentionOperands) -> int:
+    """Return the number of query heads of a workgroup without parts."""
+    return MAX_HEADS if operands.value_steps <= MAX_VALUE_STEPS else MAX_HEADS // 2
 
 
 def dispatch_token(
@@ -274,7 +286,8 @@ def dispatch_token(
 ) -> None:
     """Dispatch the whole attention, or its splits if `target` has room for them."""
     caches = {"keys": operands.key, "values": operands.value}
-    head_parts, splits = _head_parts(operands), config.splits(operands.max_keys)
+    head_parts = -(-operands.group // (1 if config.parts > 1 else _max_heads(operands)))
+    splits = config.splits(operands.max_keys)
     slices = config.lanes // config.columns(operands.value_steps)
     fills = new_tokens is not None and not new_tokens.cached_before
     new_arrays: Arrays = {} if new_tokens is None else new_tokens.arrays
@@ -290,8 +303,9 @@ def dispatch_token(
         slots=new_tokens is not None and new_tokens.slot_mapping is not None,
         split=splits > 1,
         short=config.short_keys if splits > 1 else 0,
-        heads=_heads(operands),
+        heads=-(-operands.group // head_parts),
         slices=slices,
+        loads=-(-operands.key_steps // config.parts),
         columns=config.columns(operands.value_steps),
         subgroup=config.subgroup,
         **token_flags(operands, new_tokens, config),

@@ -28,12 +28,6 @@
 {$ set position = of_batch if slots else "u32(live(p.table_row))" $}
 {# A number that the end needs: with `parts` in shared memory, because registers are scarce while it goes over keys. #}
 {$ set kept = ["first_head", "last_head", "row_of_keys", "split", "busy"] $}
-{# The sums of slices and the products of keys share memory, if these are vectors of four or nearly. #}
-{$ set joint = parts > 1 and heads > 2 $}
-{$ set sum_rows = (slices * heads * columns * wide + parts) // (parts + 1) $}
-{$ macro slice_sum(at) -$}
-{{ "products[(" ~ at ~ ") / " ~ (parts + 1) ~ "u][(" ~ at ~ ") % " ~ (parts + 1) ~ "u]" if joint else "slice_sums[" ~ at ~ "]" }}
-{$- endmacro $}
 {$ macro at_end(name) -$}
 {{ "kept[" ~ kept.index(name) ~ "]" if parts > 1 else name }}
 {$- endmacro $}
@@ -81,18 +75,12 @@ const SLICES = {{ slices }}u;  // and how often over different keys
 var<workgroup> queries: array<vec4<f32>, {{ heads * key_steps }}>;
 var<workgroup> slice_tops: array<{{ score }}, {{ slices }}>;
 var<workgroup> slice_weights: array<{{ score }}, {{ slices }}>;
-$$ if not joint
 var<workgroup> slice_sums: array<vec4<f32>, {{ slices * heads * columns * wide }}>;
-$$ endif
 $$ if parts > 1
 var<workgroup> kept: array<u32, {{ kept | length }}>;
 {# One more than there are parts keeps the sums of neighbours from beginning at the same bank. #}
-$$ if joint
-var<workgroup> products: array<array<vec4<f32>, {{ parts + 1 }}>, {{ [tile * tiles, sum_rows] | max }}>;  // then sums of slices
-$$ else
-var<workgroup> products: array<array<{{ score }}, {{ parts + 1 }}>, {{ tile * tiles }}>;
-$$ endif
-var<workgroup> scores: array<array<{{ score }}, {{ tile }}>, {{ tiles }}>;
+var<workgroup> products: array<array<f32, {{ parts + 1 }}>, {{ tile * tiles }}>;
+var<workgroup> scores: array<array<f32, {{ tile }}>, {{ tiles }}>;
 $$ elif not subgroup
 var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
 var<workgroup> tops: array<{{ score }}, {{ tiles }}>;
@@ -288,7 +276,7 @@ $$ if parts > 1
 $$ for h in range(heads)
 $$ for w in range(wide)
     let at{{ h }}_{{ w }} = ((slice * HEADS + {{ h }}u) * {{ wide }}u + {{ w }}u) * COLUMNS + column;
-    {{ slice_sum("at" ~ h ~ "_" ~ w) }} = sum{{ h }}_{{ w }};
+    slice_sums[at{{ h }}_{{ w }}] = sum{{ h }}_{{ w }};
 $$ endfor
 $$ endfor
 $$ else
@@ -331,7 +319,7 @@ $$ endif
             highest = higher;
             whole = whole * keep + slice_weights[s]{{ "[h]" if heads > 1 }} * add;
             let sum_at = (s * HEADS + h) * {{ wide }}u * COLUMNS + d;
-            sum = sum * keep + {{ slice_sum("sum_at") }} * add;
+            sum = sum * keep + slice_sums[sum_at] * add;
         }
         if ({{ at_end("busy") }}{{ " == 1u" if parts > 1 }} && {{ at_end("first_head") }} + h <= {{ at_end("last_head") }}) {
 $$ if split

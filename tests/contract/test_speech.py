@@ -23,7 +23,7 @@ from webpte.builder.speech import speech_recipe
 from webpte.checkpoints.speech import read_speech
 from webpte.checkpoints.whisper import LANGUAGE_NAMES
 from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
-from webpte.export import export_speech
+from webpte.export import export_speech, write_speech_files
 from webpte.speech import Transcriber
 from webpte.speech.audio import LogMel
 
@@ -330,6 +330,19 @@ def test_whisper_is_exported_without_torch_and_transformers(tmp_path):
     code = f"{blocked}; from webpte.export import export_checkpoint; export_checkpoint(sys.argv[1], 'w.pte')"
     example_models.run_script(tmp_path, "-c", code, folder() / "whisper")
     assert (tmp_path / "w.pte").read_bytes() == (folder() / "whisper.pte").read_bytes()
+
+
+@pytest.mark.slow
+def test_program_with_the_methods_of_optimum_has_equal_tokens(whisper, tmp_path):
+    from tests.support.models.foreign_whisper import write_foreign
+
+    write_foreign(folder() / "whisper", tmp_path / "model.pte")
+    files = write_speech_files(folder() / "whisper", tmp_path / "model.pte")
+    assert [file.name for file in files] == ["model.task.json", "model.tokenizer.json"]
+    with Transcriber.load(tmp_path / "model.pte") as foreign:
+        for kind, seconds in (("tones", 0.6), ("noise", 2.7)):
+            actual, expected = (each(sound(kind, seconds), timestamps=True) for each in (foreign, whisper))
+            assert actual == expected and len(actual.tokens) > 30
 
 
 def test_language_names_equal_transformers():

@@ -78,9 +78,9 @@ var<workgroup> slice_weights: array<{{ score }}, {{ slices }}>;
 var<workgroup> slice_sums: array<vec4<f32>, {{ slices * heads * columns * wide }}>;
 $$ if parts > 1
 var<workgroup> kept: array<u32, {{ kept | length }}>;
-{# One more than there are parts keeps the sums of neighbours from beginning at the same bank. #}
+{# One more than there are parts, or keys, keeps the sums and scores of neighbours from beginning at the same bank. #}
 var<workgroup> products: array<array<f32, {{ parts + 1 }}>, {{ tile * tiles }}>;
-var<workgroup> scores: array<array<f32, {{ tile }}>, {{ tiles }}>;
+var<workgroup> scores: array<array<f32, {{ tile + 1 if tile > 1 else 1 }}>, {{ tiles }}>;
 $$ elif not subgroup
 var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
 var<workgroup> tops: array<{{ score }}, {{ tiles }}>;

@@ -29,6 +29,8 @@ def test_gguf_block_decoding_equals_gguf_package(number):
     kind, theirs = TYPES[number], GGMLQuantizationType(number)
     assert kind.decode is not None
     blocks = np.random.default_rng(8).integers(0, 256, (512, kind.bytes), dtype=np.uint8)
+    if kind.name == "MXFP4":
+        blocks[:, 0] = np.minimum(blocks[:, 0], 254)  # a scale of 255 is NaN by the format, and 2^128 in the package
     with np.errstate(all="ignore"):
         if kind.name == "F64":
             expected = blocks.view(np.float64).astype(np.float32)

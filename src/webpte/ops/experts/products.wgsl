@@ -35,9 +35,12 @@ fn gated(gate: f32, value: f32) -> f32 {
     return value * 0.5 * gate * (1.0 + hyperbolic_tangent(0.7978845608 * (gate + 0.044715 * gate * gate * gate)));
 }
 $$ elif activation == "clamped_silu"
-fn gated(gate: f32, value: f32) -> f32 {
-    let low = min(gate, 7.0);
-    return (clamp(value, -7.0, 7.0) + 1.0) * low / (1.0 + exp(-1.702 * max(low, -47.0)));
+{$ include "floats.wgsl" $}
+
+fn gated(gate: f32, value: f32) -> f32 {  // min and clamp may lose a NaN
+    let low = select(min(gate, 7.0), gate, is_nan(gate));
+    let limited = select(clamp(value, -7.0, 7.0), value, is_nan(value));
+    return (limited + 1.0) * low / (1.0 + exp(-1.702 * max(low, -47.0)));
 }
 $$ else
 fn gated(gate: f32, value: f32) -> f32 {

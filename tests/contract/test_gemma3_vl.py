@@ -17,13 +17,14 @@ from tests.support.oracle.conversations import TOLERANCE, character_ids, check_c
 from webpte.builder import build_program
 from webpte.builder.context import choose_sizes
 from webpte.bundles.methods import planned
-from webpte.bundles.program_kinds import calls
+from webpte.bundles.program_kinds import calls, prefill_rows
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.fusion.batching import with_sampled_slots
 from webpte.fusion.bidirectional_rows import with_bidirectional_rows
 from webpte.graph import Graph
 from webpte.llm import LLM
+from webpte.llm.engine.bundled_runner import BundledRunner
 from webpte.llm.image_processor import image_processor
 
 torch = pytest.importorskip("torch")
@@ -205,8 +206,31 @@ def test_single_runner_of_bidirectional_images_refuses_images(program, monkeypat
             model.generate(CONVERSATIONS["one image"])
 
 
-def test_bundle_of_bidirectional_images_is_refused(program, tmp_path):
-    with webpte.load(program) as loaded, raises(UnsupportedError, "get_bidirectional_images", code="image_processor"):
+@pytest.mark.slow
+def test_bundle_has_the_tokens_of_its_program(llm, program, tmp_path):
+    """Also of a prompt that ends with an image: its last row is sampled, and seen by the rows before it."""
+    with webpte.load(program) as loaded:
+        webpte.bundle(loaded, tmp_path / "site", sequences=2)
+    prompts: list[dict[str, Any]] = [{"prompt": messages} for messages in CONVERSATIONS.values()]
+    talk = llm.sequence()
+    talk.generate(asked("?"), max_new_tokens=1).result()
+    shown = [*talk._state.encoder_inputs.values()]
+    prompts += [{"tokens": [*talk.tokens[: len("User:see") + 2 + 1], *shown]}, {"tokens": [5, *shown, *shown, 7, 8]}]
+    prompts = [{**prompt, "max_new_tokens": 8, "repetition_penalty": 9.0} for prompt in prompts]
+    llm.reset_prefix_cache()
+    expected = [answer.tokens for answer in llm.generate_many(prompts)]
+    assert len({*map(tuple, expected)}) == len(prompts)  # so none of them has failed
+    with LLM.load(tmp_path / "site") as bundle:
+        bundle.stop_tokens = frozenset()
+        assert isinstance(bundle.engine.runner, BundledRunner)
+        for _ in range(2):  # then with the images in the prefix cache
+            assert [answer.tokens for answer in bundle.generate_many(prompts)] == expected
+
+
+def test_bundle_has_steps_for_an_image(program, tmp_path, monkeypatch):
+    assert prefill_rows(200, 128) == [8, 16, 32, 64, 128] and prefill_rows(200, 149) == [8, 16, 32, 64, 128, 149]
+    monkeypatch.setattr("webpte.bundles.program_kinds._sizes", lambda program: (ROWS - 1, 99))
+    with webpte.load(program) as loaded, raises(FormatError, ROWS, ROWS - 1, code="other_export"):
         webpte.bundle(loaded, tmp_path / "site")
 
 

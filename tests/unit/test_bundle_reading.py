@@ -16,7 +16,8 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.bundles.methods import TARGETS
 from webpte.container import DType, VkInt, VkTensor
-from webpte.llm.engine.bundled_runner import STEP_COST_TOKENS, split
+from webpte.llm.engine.bundled_runner import STEP_COST_TOKENS, piece, split
+from webpte.llm.engine.runner import BatchToken
 from webpte.runtime import Bundle, load_program
 from webpte.runtime.bundle import choose
 from webpte.runtime.manifest import read_manifest
@@ -195,3 +196,16 @@ def test_rows_are_split_into_the_passes_that_cost_least():
         assert sum(result) - result[-1] < count <= sum(result) and set(result) <= set(sizes)
         cost = sum(result) + STEP_COST_TOKENS * len(result)
         assert cost <= -(-count // 128) * (128 + STEP_COST_TOKENS)
+
+
+def test_tokens_that_see_each_other_are_in_one_step():
+    """An image of 7 rows and one of 13 between others; its rows are counted by `later`."""
+    later = [0] * 8 + [*range(6, -1, -1)] + [*range(12, -1, -1)] + [0] * 2
+    rest = [BatchToken(1, 0, position, later=each) for position, each in enumerate(later)]
+    pieces = []
+    while rest:
+        pieces.append(piece(rest, (8, 13)))
+        rest = rest[pieces[-1][0] :]
+    assert pieces == [(8, 8), (7, 8), (13, 13), (2, 8)]
+    assert piece([BatchToken(1, 0, 0)] * 25, (8, 16)) == (16, 16)
+    assert piece([BatchToken(1, 0, 0)] * 3, (8, 16)) == (3, 8)

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Engine, GenerationRequest } from "../src/language/engine.js";
 import { KvSlots } from "../src/language/kv_slots.js";
+import { rowIds } from "../src/language/parts.js";
 import { samplingParamsFrom } from "../src/language/settings.js";
 
 const language = {
@@ -125,6 +126,58 @@ test("a prompt stops for checkpoints 16 tokens apart: after shared tokens, image
   assert.equal(slots.untilStop(slot), 20);
   slots.assign(slot, {}, tokens(60), [20, 58]);
   assert.deepEqual(slot.stops, [58]); // the end is too near
+});
+
+/** Return slots of a model that reads images of up to 37 rows, and the slot mappings of its steps. */
+async function openedWithImages(bidirectional) {
+  const program = programOf({ images: { max_rows: 37, bidirectional } });
+  const mappings = [];
+  const run = async (args) => void mappings.push(args[1]);
+  program.method = async () => ({
+    slots: 1,
+    embeddingPool: { rows: 74 },
+    run,
+    takeRows() {},
+    takeState() {},
+    dispose() {},
+  });
+  const slots = new KvSlots(program);
+  await slots.open();
+  return { slots, mappings };
+}
+
+test("a piece of a prompt ends before or after rows that see each other", async () => {
+  const pieces = ({ slots }, ids, maxRows) => {
+    const found = [];
+    for (let rest = ids; rest.length; rest = rest.slice(found.at(-1)[0])) {
+      found.push(Object.values(slots.prefillPiece(rest, maxRows)));
+    }
+    return found;
+  };
+  const [together, apart] = [await openedWithImages(true), await openedWithImages(false)];
+  const prompt = (before) => [...tokens(before), ...rowIds(3, 7), ...rowIds(5, 37), 1, 2];
+  assert.deepEqual(pieces(apart, prompt(3)), [[32, 32], [17, 32]]); // biome-ignore format: pairs
+  for (const maxRows of [Infinity, 8]) {
+    const expected = [[3, 8], [7, 8], [37, 128], [2, 8]]; // biome-ignore format: pairs
+    assert.deepEqual(pieces(together, prompt(3), maxRows), expected);
+  }
+  assert.deepEqual(pieces(together, prompt(25)), [[71, 128]]); // biome-ignore format: pairs
+  assert.deepEqual(pieces(together, prompt(25), 32), [[32, 32], [37, 128], [2, 8]]); // biome-ignore format: pairs
+  assert.deepEqual(pieces(together, tokens(49)), pieces(apart, tokens(49)));
+});
+
+test("a step that computes rows which see each other states how many later ones each sees", async () => {
+  const piece = [1, ...rowIds(3, 3), ...rowIds(5, 2)];
+  for (const bidirectional of [true, false]) {
+    const { slots, mappings } = await openedWithImages(bidirectional);
+    await slots.prefill(slots.list[0], piece, 8, [[0, 0, 0]]);
+    const places = [0, 1, 2, 3, 4, 5].map((position) => [0, position]);
+    const later = [0, 2, 1, 0, 1, 0].map((count) => (bidirectional ? [count, 0] : []));
+    const idle = Array(2).fill(bidirectional ? [-1, 0, 0, 0] : [-1, 0]);
+    const expected = [...places.map((place, row) => [...place, ...later[row]]), ...idle];
+    assert.deepEqual(mappings[0].dims, [8, expected[0].length]);
+    assert.deepEqual([...mappings[0].data], expected.flat());
+  }
 });
 
 test("the number of adjustments is what every batch size has words for, at most 3072", async () => {

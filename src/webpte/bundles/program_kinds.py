@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError, UnsupportedError
 from ..fusion.batching import TOKENS, embedding_pool, with_sampled_slots
+from ..fusion.bidirectional_rows import with_bidirectional_rows
 from ..fusion.llm_rewrites import (
     FEATURE_ADJUSTMENTS,
     FEATURE_TOP_LOGPROBS,
@@ -23,9 +24,17 @@ from ..fusion.llm_rewrites import (
 from ..fusion.recurrences import state_reach
 from ..fusion.rope_axes import AXES, RopeSections, with_rope_axes
 from ..graph import DType, Graph, TensorSpec
+from ..graph.names import BIDIRECTIONAL_MAPPING
 from ..llm.engine.encoder import pool_blocks
-from ..llm.image_processor import BIDIRECTIONAL_METHOD, read_image_processor
-from ..llm.metadata import ModelMetadata, context, context_limit, language_methods, read_program_metadata
+from ..llm.image_processor import read_image_processor
+from ..llm.metadata import (
+    ModelMetadata,
+    check_rows_together,
+    context,
+    context_limit,
+    language_methods,
+    read_program_metadata,
+)
 from ..llm.tokenizer_formats import as_tokenizer_json
 from ..plan import Planner
 from ..progress import OnProgress
@@ -52,8 +61,10 @@ def slot_counts(sequences: int) -> list[int]:
     return sorted({1, sequences})
 
 
-def prefill_rows(most: int) -> list[int]:
-    return [rows for rows in PROMPT_ROWS if rows <= most] or [most]
+def prefill_rows(most: int, together: int = 0) -> list[int]:
+    """Return the numbers of rows of steps that compute prompts, one of which is at least `together`."""
+    sizes = [rows for rows in PROMPT_ROWS if rows <= most] or [most]
+    return sizes if sizes[-1] >= together else [*sizes, together]
 
 
 def sampling_words(rows: int, vocabulary: int) -> int:
@@ -62,13 +73,15 @@ def sampling_words(rows: int, vocabulary: int) -> int:
     return rows * len(SAMPLING_WORDS) + padded_words(rows * (4 * edits + mask_words(vocabulary)))
 
 
-def calls(sequences: int, most_rows: int, vocabulary: int, axes: int = 0) -> Iterator[Call]:
+def calls(sequences: int, most_rows: int, vocabulary: int, axes: int = 0, together: int = 0) -> Iterator[Call]:
     """Yield all calls of a page: chunks of prompts, and steps that sample a token for each row.
 
-    `axes` is the number of positions of each row, if the method takes them.
+    `axes` is the number of positions of each row, if the method takes them. `together` is the number of an image's rows
+    that see each other, if any do.
     """
-    for rows in prefill_rows(most_rows):
-        yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0, axes=axes)
+    columns = BIDIRECTIONAL_MAPPING if together else 2
+    for rows in prefill_rows(most_rows, together):
+        yield _call(rows, 0, picked=1, words=len(SAMPLING_WORDS), features=0, axes=axes, columns=columns)
     for rows in decode_rows(sequences):
         plain, full = rows * len(SAMPLING_WORDS), sampling_words(rows, vocabulary)
         for words, features in (
@@ -77,11 +90,14 @@ def calls(sequences: int, most_rows: int, vocabulary: int, axes: int = 0) -> Ite
             (full, FEATURE_ADJUSTMENTS | FEATURE_TOP_LOGPROBS),
         ):
             for position in (0, LONG_POSITION):
-                yield _call(rows, rows, rows, words, features, position, axes=axes)
+                yield _call(rows, rows, rows, words, features, position, axes, columns)
 
 
-def _call(rows: int, singles: int, picked: int, words: int, features: int, position: int = 0, axes: int = 0) -> Call:
-    tokens, places = np.zeros((1, rows), np.int64), np.full((rows, 2), (0, position), np.int32)
+def _call(
+    rows: int, singles: int, picked: int, words: int, features: int, position: int = 0, axes: int = 0, columns: int = 2
+) -> Call:
+    tokens, places = np.zeros((1, rows), np.int64), np.zeros((rows, columns), np.int32)
+    places[:, 1] = position
     by_axis = [np.zeros((rows, axes), np.int32)] if axes else []
     return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features, *by_axis
 
@@ -102,21 +118,21 @@ def language_parts(
     methods = MethodWriter(
         site, progress, len(slot_counts(sequences)) + (images is not None), matrix_units=matrix_units
     )
-    embeddings, axes = 0, 0
+    embeddings, axes, together = 0, 0, 0
     if images is not None:
         images.add(methods, program)
         embeddings = pool_blocks(images.rows) * images.rows
         axes = 0 if images.sections is None else AXES
+        together = images.rows if images.bidirectional else 0
     fingerprint = program.fingerprint("forward")
     most_rows, vocabulary = _sizes(program)
     for slots in slot_counts(sequences):
-        sections = None if images is None else images.sections
-        rewrite = functools.partial(_rewritten, slots=slots, embedding_rows=embeddings, sections=sections)
+        rewrite = functools.partial(_rewritten, slots=slots, embedding_rows=embeddings, images=images)
         planner = methods.add(
             "forward",
             fingerprint,
             lambda caps, slots=slots, rewrite=rewrite: planned(  # type: ignore[misc]
-                program, "forward", caps, calls(slots, most_rows, vocabulary, axes), rewrite
+                program, "forward", caps, calls(slots, most_rows, vocabulary, axes, together), rewrite
             ),
             slots,
         )
@@ -135,7 +151,7 @@ def language_parts(
         "state_reach": None if reach is None else list(reach),
         "vocab_size": vocabulary,
         "max_num_seqs": sequences,
-        "prefill_rows": prefill_rows(most_rows),
+        "prefill_rows": prefill_rows(most_rows, together),
         "decode_rows": decode_rows(sequences),
         "sampling_words": {str(rows): sampling_words(rows, vocabulary) for rows in decode_rows(sequences)},
         "images": None if images is None else images.entry,
@@ -143,9 +159,11 @@ def language_parts(
     return {"language": language, "methods": methods.written()}
 
 
-def _rewritten(graph: Graph, slots: int, embedding_rows: int, sections: RopeSections | None) -> Graph:
+def _rewritten(graph: Graph, slots: int, embedding_rows: int, images: _Images | None) -> Graph:
     slotted = with_sampled_slots(graph, slots, embedding_rows=embedding_rows)
-    return slotted if sections is None else with_rope_axes(slotted, sections)
+    if images is not None and images.bidirectional:
+        slotted = with_bidirectional_rows(slotted)
+    return slotted if images is None or images.sections is None else with_rope_axes(slotted, images.sections)
 
 
 class _Images(NamedTuple):
@@ -154,6 +172,7 @@ class _Images(NamedTuple):
     method: str
     rows: int  # of an output at most
     sections: RopeSections | None  # of a decoder that rotates these by three axes
+    bidirectional: bool  # in the decoder, those of an output see each other
     shapes: Sequence[Shapes]
     entry: dict[str, Any]  # of the manifest
 
@@ -182,15 +201,11 @@ def _images(site: Site, program: Program, metadata: ModelMetadata) -> _Images | 
     method = model.encoder
     if method is None or config is None:
         return None
-    if model.bidirectional:
-        raise UnsupportedError(
-            f"{program.path}: pages may compute the rows of an image in several steps ({BIDIRECTIONAL_METHOD})",
-            code="image_processor",
-            hint=f"Without {config.name} beside the program, the bundle takes no images.",
-        )
     graph = program.graph(method)
     inputs = [graph.tensor(value_id).dims for value_id in graph.inputs]
     rows = graph.tensor(graph.outputs[0]).dims[-2]
+    if model.bidirectional:
+        check_rows_together(program.path, rows, _sizes(program)[0])
     processor = read_image_processor(config).for_encoder(str(config), inputs)
     if not processor.page_kind:
         raise UnsupportedError(
@@ -203,8 +218,9 @@ def _images(site: Site, program: Program, metadata: ModelMetadata) -> _Images | 
         "processor": processor.declaration(),
         "max_rows": rows,
         "rope_axes": model.sections is not None,
+        "bidirectional": model.bidirectional,
     }
-    return _Images(method, rows, model.sections, processor.encoder_shapes(inputs), entry)
+    return _Images(method, rows, model.sections, model.bidirectional, processor.encoder_shapes(inputs), entry)
 
 
 def _sizes(program: Program) -> tuple[int, int]:

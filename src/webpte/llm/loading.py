@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..deferred import read_adapters
-from ..errors import FormatError, InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.joined import with_single_pool
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
@@ -26,6 +26,7 @@ from .metadata import (
     ModelMetadata,
     cache_window_of,
     check_language_model,
+    check_rows_together,
     context,
     language_methods,
     language_of,
@@ -95,23 +96,17 @@ def load_images(
     """Return how images become a part of prompts; None for a program without an encoder, or without its processor."""
     if not runner.embedding_blocks or metadata.image_processor is None:
         return None
-    bidirectional = False
     if isinstance(program, Bundle):
-        graph = program.plan(VISION_ENCODER).graph
+        graph, bidirectional = program.plan(VISION_ENCODER).graph, language_of(program).bidirectional
     else:
         model = language_methods(program)
         if not model.plain and runner.batching_unsupported_reason is not None:
             return None  # one sequence at a time has positions of one axis, and sees earlier ones
         bidirectional = model.bidirectional
-        if bidirectional and runner.embedding_rows > runner.max_batch_tokens:
-            raise FormatError(
-                argument=f"{program.path}: tokens of a call",
-                expected=f"at least {runner.embedding_rows}, the rows of an image, which see each other",
-                got=runner.max_batch_tokens,
-                code="other_export",
-            )
         assert model.encoder is not None
         graph = program.graph(model.encoder)
+    if bidirectional:
+        check_rows_together(program.path, runner.embedding_rows, runner.max_batch_tokens)
     inputs = tuple(tuple(graph.tensor(value_id).dims) for value_id in graph.inputs)
     encoder = ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows, bidirectional)
     return ImagePrompts(encoder, tokenizer)

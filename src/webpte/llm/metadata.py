@@ -81,6 +81,17 @@ def language_methods(program: Program) -> LanguageMethods:
     return replace(FORWARD, encoder=encoder, sections=axes, bidirectional=bidirectional)
 
 
+def check_rows_together(path: str, rows: int, most: int) -> None:
+    """Raise FormatError unless one call takes the rows of an image, which see each other. It takes `most` tokens."""
+    if rows > most:
+        raise FormatError(
+            argument=f"{path}: tokens of a call",
+            expected=f"at least {rows}, the rows of an image, which see each other",
+            got=most,
+            code="other_export",
+        )
+
+
 def _computes_logits(graph: Graph) -> bool:
     """Return whether the first input has tokens (1, n), and the first output logits (1, V) or (1, n, V)."""
     tokens, logits = (graph.values[ids[0]] if ids else None for ids in (graph.inputs, graph.outputs))

@@ -78,6 +78,7 @@ class Language:
     state_reach: tuple[int, int] | None = None  # of slots that do not keep every position: needed and held positions
     image_processor: BundledFile | None = None  # preprocessor_config.json; None if the model reads no images
     rope_axes: bool = False  # `forward` takes the positions of each row along three axes
+    bidirectional: bool = False  # `forward` takes how many later rows each row sees: those of its image
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,7 @@ class _ManifestReader:
                 got=list(decode),
                 code="invalid_field",
             )
+        images = item.get("images") or {}
         return Language(
             tokenizer=self._file(json_field(item, "tokenizer")),
             tokenizer_config=self._optional_file(json_field(item, "tokenizer_config")),
@@ -243,8 +245,9 @@ class _ManifestReader:
             sampling=_object(item, "sampling") if "sampling" in item else None,
             context_limit=_object(item, "context_limit") if "context_limit" in item else None,
             state_reach=_reach(item["state_reach"]) if item.get("state_reach") is not None else None,
-            image_processor=self._file(json_field(item["images"], "config")) if item.get("images") else None,
-            rope_axes=json_bool(item["images"].get("rope_axes", False), "rope_axes") if item.get("images") else False,
+            image_processor=self._file(json_field(images, "config")) if images else None,
+            rope_axes=json_bool(images.get("rope_axes", False), "rope_axes"),
+            bidirectional=json_bool(images.get("bidirectional", False), "bidirectional"),
         )
 
 

@@ -277,10 +277,10 @@ export class Engine {
     const rest = request.tokens.slice(slot.tokens.length, -1).slice(0, this.kvSlots.untilStop(slot));
     const maxRows = othersDecode ? this.#maxPrefillRows() : Infinity;
     const started = performance.now();
-    const chunk = rest.slice(0, this.kvSlots.prefillRows(rest.length, maxRows).rows);
-    const count = await this.kvSlots.encode(chunk, request.images.inputs, othersDecode ? 1 : Infinity);
-    const { rows } = this.kvSlots.prefillRows(count, maxRows);
-    await this.kvSlots.prefill(slot, chunk.slice(0, Math.min(count, rows)), rows, request.images.offsets);
+    const chunk = rest.slice(0, this.kvSlots.prefillPiece(rest, maxRows).count);
+    const encoded = await this.kvSlots.encode(chunk, request.images.inputs, othersDecode ? 1 : Infinity);
+    const { count, rows } = this.kvSlots.prefillPiece(chunk.slice(0, encoded), maxRows);
+    await this.kvSlots.prefill(slot, chunk.slice(0, count), rows, request.images.offsets);
     this.#record([request], rows, performance.now() - started);
   }
 

@@ -3,7 +3,7 @@
 // A recurrent layer does not keep every position. A slot of such a model continues after its last tokens, or after those
 // of a checkpoint: a copy of the state on the device. The rules are those of webpte/llm/engine/kv_slots.py.
 import { EmbeddingPool } from "./embeddings.js";
-import { isToken } from "./parts.js";
+import { isToken, rowsAfter, wholeTiles } from "./parts.js";
 import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unpack } from "./sampling.js";
 
 /** @typedef {import("./sampling.js").RowSamplingParams} RowSamplingParams */
@@ -28,6 +28,7 @@ const MIN_REUSED_TOKENS = 8; // for a shorter common prefix, the least recently 
 const MIN_SAVED_ROWS = 16; // a prompt is computed in two steps if that saves at least this number of rows
 const MIN_SAVED_TOKENS = 16; // between two checkpoints of a slot
 const AXES = 3; // of positions: time, row and column
+const BIDIRECTIONAL_MAPPING = 4; // columns of a slot mapping with the later rows that a row sees
 
 export class KvSlots {
   /** @type {Slot[]} */
@@ -214,6 +215,20 @@ export class KvSlots {
     return { rows: below + smallest(count - below) + MIN_SAVED_ROWS <= whole ? below : whole, sizes };
   }
 
+  /** Return the next piece of a prompt: how many of its first tokens, and the rows of the step that computes them. A tile
+   * whose rows see each other may need more than `maxRows`. @param {number[]} tokens
+   * @returns {{ count: number, rows: number }} */
+  prefillPiece(tokens, maxRows = Infinity) {
+    const { rows } = this.prefillRows(tokens.length, maxRows);
+    const count = Math.min(tokens.length, rows);
+    const whole = this.#language.images?.bidirectional ? wholeTiles(tokens, count) : count;
+    if (whole === count) return { count, rows };
+    if (whole) return this.prefillPiece(tokens.slice(0, whole), maxRows);
+    const together = 1 + rowsAfter(tokens)[0];
+    const size = this.#language.prefill_rows.find((/** @type {number} */ each) => each >= together);
+    return { count: together, rows: size };
+  }
+
   /** Append tokens to the cache of a slot. @param {Slot} slot @param {number[]} tokens @param {number} rows
    * @param {number[][]} offsets */
   async prefill(slot, tokens, rows, offsets) {
@@ -253,11 +268,14 @@ export class KvSlots {
    * @param {number} step */
   #arguments(batch, rows, numDecode, { words, adjustments, features }, step) {
     const tokens = new Int32Array(rows);
-    const slotMapping = Int32Array.from({ length: 2 * rows }, (_, at) => (at % 2 ? 0 : -1));
+    const { rope_axes, bidirectional } = this.#language.images ?? {};
+    const columns = bidirectional ? BIDIRECTIONAL_MAPPING : 2;
+    const slotMapping = Int32Array.from({ length: columns * rows }, (_, at) => (at % columns ? 0 : -1));
+    const later = numDecode ? [] : rowsAfter(batch.map(([token]) => token));
     const positions = new Int32Array(AXES * rows);
     batch.forEach(([token, slot, position, offsets], row) => {
       tokens[row] = isToken(token) ? token : /** @type {EmbeddingPool} */ (this.#embeddings).token(token);
-      slotMapping.set([slot, position], 2 * row);
+      slotMapping.set([slot, position, later[row] ?? 0, 0].slice(0, columns), columns * row);
       const added = offsets[Math.min(position, offsets.length - 1)];
       positions.set(
         added.map((each) => position + each),
@@ -267,14 +285,14 @@ export class KvSlots {
     const logitsIndices = Int32Array.from({ length: numDecode || 1 }, (_, row) => row);
     return [
       { data: tokens, dims: [1, rows] },
-      { data: slotMapping, dims: [rows, 2] },
+      { data: slotMapping, dims: [rows, columns] },
       numDecode,
       { data: logitsIndices, dims: [logitsIndices.length] },
       step,
       { data: words, dims: [words.length] },
       adjustments,
       features,
-      ...(this.#language.images?.rope_axes ? [{ data: positions, dims: [rows, AXES] }] : []),
+      ...(rope_axes ? [{ data: positions, dims: [rows, AXES] }] : []),
     ];
   }
 

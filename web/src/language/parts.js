@@ -12,6 +12,22 @@ export const isToken = (id) => id < FIRST_ID;
 /** Return the id of the first row of a tile. @param {number} id of any of its rows */
 export const firstOf = (id) => id - (id % MAX_ROWS);
 
+// Rows of a tile may see each other: one step computes all of them. A slot has whole tiles then. So has a prompt, which
+// ends with text, so a common prefix does not end within a tile.
+
+/** Return how many rows of its tile follow each id of a piece of a prompt. @param {number[]} ids */
+export function rowsAfter(ids) {
+  const after = ids.map(() => 0);
+  for (let at = ids.length - 2; at >= 0; at--) {
+    if (!isToken(ids[at]) && ids[at + 1] === ids[at] + 1) after[at] = after[at + 1] + 1;
+  }
+  return after;
+}
+/** Return how many of the first `count` ids there are without an end within a tile.
+ * @param {number[]} ids @param {number} count */
+export const wholeTiles = (ids, count) =>
+  count < ids.length && !isToken(ids[count]) ? count - (ids[count] % MAX_ROWS) : count;
+
 /** Return the parts of a message's content. @param {any} message @returns {any[]} */
 export const partsOf = (message) => (Array.isArray(message?.content) ? message.content : []);
 /** Return whether a part is an image. @param {any} part */

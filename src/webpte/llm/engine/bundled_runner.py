@@ -32,7 +32,7 @@ class BundledRunner(SlotPool):
     def __init__(self, bundle: Bundle, language: Language, max_slots: int, progress: OnProgress = ignore) -> None:
         self._bundle = bundle
         self._language = language
-        self.rope_axes = language.rope_axes
+        self.rope_axes, self.bidirectional = language.rope_axes, language.bidirectional
         self._slot_counts = sorted(
             {v.cache_slots for v in bundle.manifest.methods["forward"] if v.cache_slots is not None}
         )
@@ -81,7 +81,8 @@ class BundledRunner(SlotPool):
         for number, token in enumerate(tokens):
             left.setdefault(token.slot, deque()).append(number)
         while any(left.values()):
-            self._prefill([tokens[n] for numbers in left.values() for n in _taken_until(numbers, params_by_row)])
+            taken = [_taken_until(numbers, params_by_row, tokens) for numbers in left.values()]
+            self._prefill([tokens[n] for numbers in taken for n in numbers])
             heads = [numbers.popleft() for numbers in left.values() if numbers]
             for first in range(0, len(heads), self._max_decode):
                 piece = heads[first : first + self._max_decode]
@@ -121,12 +122,12 @@ class BundledRunner(SlotPool):
         return max(rows for rows in self._language.decode_rows if rows <= self.num_slots)
 
     def _prefill(self, tokens: Sequence[BatchToken]) -> None:
-        start = 0
-        for size in split(len(tokens), self._language.prefill_rows):
-            piece = _padded(tokens[start : start + size], size)
+        while tokens:
+            count, size = piece(tokens, self._language.prefill_rows)
+            table = _table(_padded(tokens[:count], size))
             picked = np.zeros(1, np.int32)  # a step computes the logits of at least one token
-            self.method.run(self.inputs(_table(piece), 0, picked, pack([RowSamplingParams()])), outputs=())
-            start += size
+            self.method.run(self.inputs(table, 0, picked, pack([RowSamplingParams()])), outputs=())
+            tokens = tokens[count:]
 
     def _decode(self, tokens: Sequence[BatchToken], params_by_row: Sequence[RowSamplingParams]) -> list[SampledToken]:
         return unpack(
@@ -143,12 +144,12 @@ class BundledRunner(SlotPool):
         return self.inputs(_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), packed)
 
 
-def _taken_until(numbers: deque[int], sampled: Iterable[int]) -> list[int]:
-    """Take the numbers before the first that is sampled."""
+def _taken_until(numbers: deque[int], sampled: Iterable[int], tokens: Sequence[BatchToken]) -> list[int]:
+    """Take the numbers before the first that is sampled. Return that one as well if tokens before it see it."""
     taken = []
     while numbers and numbers[0] not in sampled:
         taken.append(numbers.popleft())
-    return taken
+    return [*taken, numbers[0]] if taken and numbers and tokens[taken[-1]].later else taken
 
 
 def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
@@ -157,6 +158,16 @@ def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
 
 def _table(tokens: Sequence[BatchToken]) -> Array:
     return np.array(tokens, np.int64)  # (R, 8)
+
+
+def piece(tokens: Sequence[BatchToken], sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many of the first tokens one step computes, and its size. Tokens that see each other are in one."""
+    size = split(len(tokens), sizes)[0]
+    count = min(size, len(tokens))
+    while count and tokens[count - 1].later:
+        count -= 1
+    count = count or 1 + tokens[0].later
+    return count, next(each for each in sizes if each >= count)
 
 
 @functools.cache

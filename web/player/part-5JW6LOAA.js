@@ -1,1 +1,0 @@
-var e=(t,o)=>Array.from({length:o},(n,r)=>4294967296+65536*t+r),s=t=>t<4294967296,c=t=>t-t%65536,I=t=>Array.isArray(t?.content)?t.content:[],_=t=>t?.type==="image"||t?.type==="image_url";export{e as a,s as b,c,I as d,_ as e};

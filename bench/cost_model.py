@@ -279,6 +279,11 @@ def cards_table() -> str:
     return markdown_table(("GPU", "GB/s", "10¹² f32 instructions/s", "API", "source"), rows)
 
 
+def _cards() -> list[Card]:
+    """Return the cards that predictions are made for: PyTorch's cost of a dispatch is not webpte's."""
+    return [card for card in CARDS.values() if card.api != "Vulkan from PyTorch"]
+
+
 def programs_table(parameters: Parameters) -> str:
     """Return predictions for Llama 3.2 1B as `webpte export` writes it.
 
@@ -287,9 +292,7 @@ def programs_table(parameters: Parameters) -> str:
     gigabytes = (LAYERS_1B * 5 / 8 + HEAD_1B) / 1e9
     report = from_json(result_path("llama-3.2-1b").read_text(encoding="utf-8"))
     rows = []
-    for card in CARDS.values():
-        if card.api == "Vulkan from PyTorch":
-            continue
+    for card in _cards():
         decode = decode_work(report, LLAMA_1B, gigabytes, card.compiler)
         prompt = prompt_work(report, LAYERS_1B, card.compiler)
         speeds = [f"{1 / predict(work, card, parameters):,.0f}" for work in (decode, prompt)]
@@ -304,9 +307,7 @@ def contexts_table(parameters: Parameters) -> str:
     gigabytes = (LAYERS_1B * 5 / 8 + HEAD_1B) / 1e9
     report = from_json(result_path("llama-3.2-1b").read_text(encoding="utf-8"))
     rows = []
-    for card in CARDS.values():
-        if card.api == "Vulkan from PyTorch":
-            continue
+    for card in _cards():
         decode = decode_work(report, LLAMA_1B, gigabytes, card.compiler)
         cells, counts = [], []
         for attention in (SPLIT, WHOLE):
@@ -332,9 +333,7 @@ def families_table(parameters: Parameters) -> str:
     """Return the predicted decode speed of models of other families, with the dispatches before and now."""
     report = from_json(result_path("llama-3.2-1b").read_text(encoding="utf-8"))
     rows = []
-    for card in CARDS.values():
-        if card.api == "Vulkan from PyTorch":
-            continue
+    for card in _cards():
         cells = []
         for model in FAMILY_MODELS:
             weights = model.layer_weights + model.head_weights

@@ -6,6 +6,8 @@
     python -m bench.compilers --all --write                # all programs and devices; writes results and page
     python -m bench.compilers llama256 --device m1 --write # keeps the stored figures of other devices
     python -m bench.compilers --all --check                # fails if a report differs from the stored one
+    python -m bench.compilers llama256 --stored            # prints the stored report; compiles nothing
+    python -m bench.compilers --all --stored --csv         # the same as a table for spreadsheets and SQL
     python -m bench.compilers --record                     # writes budgets.json, which the gate compares with
 
 A cell has registers, occupancy and instructions of a kernel, its spills if there are any, and for matrix kernels the
@@ -27,7 +29,7 @@ from bench.debian import BuildError
 from . import build
 from .drivers import DEVICES, CompilerError, Device, Source, compile_all, missing
 from .programs import PROGRAMS
-from .report import differences, from_json, measure, merged, result_path, text_table, to_json
+from .report import csv_table, differences, from_json, measure, merged, result_path, text_table, to_json
 
 
 def main() -> int:
@@ -39,6 +41,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the whole report")
     parser.add_argument("--write", action="store_true", help="store the reports, and write the page of the documents")
     parser.add_argument("--all", action="store_true", help="all programs and devices; builds the drivers it needs")
+    parser.add_argument("--stored", action="store_true", help="print the stored reports, and compile nothing")
+    parser.add_argument("--csv", action="store_true", help="with --stored: a row per kernel, phase and device")
     parser.add_argument("--check", action="store_true", help="fail if a report differs from the stored one")
     parser.add_argument("--record", action="store_true", help="write the budgets of the gate")
     parser.add_argument("--wgsl", type=Path, help="compile one file of WGSL, and print all figures")
@@ -46,11 +50,25 @@ def main() -> int:
     names = list(PROGRAMS) if options.all else options.programs
     if not names and options.wgsl is None and not options.record:
         parser.error(f"PROGRAM: expected a .pte file or a name, got none. The names are {', '.join(PROGRAMS)}.")
+    if options.csv and not options.stored:
+        parser.error("--csv: expected with --stored, got it alone.")
     try:
+        if options.stored:
+            _print_stored(names, options)
+            return 0
         return _run(options, names)
     except (BuildError, CompilerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _print_stored(names: list[str], options: argparse.Namespace) -> None:
+    reports = [from_json(result_path(name).read_text(encoding="utf-8")) for name in names]
+    if options.csv:
+        print(csv_table(reports), end="")
+        return
+    for report in reports:
+        print(to_json(report) if options.json else f"{report.program}\n{text_table(report)}\n")
 
 
 def _run(options: argparse.Namespace, names: list[str]) -> int:

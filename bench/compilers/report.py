@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -227,19 +229,30 @@ def text_table(report: ProgramReport) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+CSV_FIGURES = ("registers", "occupancy", "instructions", f"{CHECKED}instructions", "spills")
+CSV_HEAD = ("program", "kernel", "phase", "dispatches", "workgroups", "device", *CSV_FIGURES, "per_multiply_add")
+
+
+def csv_table(reports: Iterable[ProgramReport]) -> str:
+    """Return a row for each kernel, phase and device of each report, for spreadsheets and SQL."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_HEAD)
+    for report in reports:
+        for device in report.devices:
+            for row in report.kernels(device):
+                writer.writerows(_csv_rows(report.program, row, device))
+    return text.getvalue()
+
+
+def _csv_rows(program: str, row: KernelReport, device: str) -> Iterator[tuple[object, ...]]:
+    each = row.per_multiply_add(device)
+    figures = [row.figures[device].get(name, "") for name in CSV_FIGURES]
+    for phase, (dispatches, workgroups) in row.phases.items():
+        uses = (phase, dispatches, workgroups)
+        yield program, short(row.kernel), *uses, device, *figures, "" if each is None else f"{each:.2f}"
+
+
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def totals(report: ProgramReport, phase: str) -> dict[str, tuple[int, int, int]]:
-    """Return dispatches, workgroups, and workgroups times instructions of a phase, by device."""
-    sums = {}
-    for device in report.devices:
-        rows = [row for row in report.kernels(device) if phase in row.phases]
-        sums[device] = (
-            sum(row.phases[phase][0] for row in rows),
-            sum(row.phases[phase][1] for row in rows),
-            sum(row.phases[phase][1] * row.figures[device]["instructions"] for row in rows),
-        )
-    return sums

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import subprocess
 import sys
 
@@ -10,7 +12,12 @@ import pytest
 from bench import debian
 from bench.compilers import __main__ as command
 from bench.compilers import build, debian_root, drivers
-from bench.compilers.report import KernelReport, PlanReport, ProgramReport, cell, differences, merged
+from bench.compilers.report import KernelReport, PlanReport, ProgramReport, cell, csv_table, differences, merged
+
+FIGURES_OF_M1 = {
+    "registers": 60, "occupancy": 1024, "instructions": 50, "checked_instructions": 70, "spills": 0,
+    "loop_instructions": 16,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +139,26 @@ def test_cell_of_apple_has_instructions_with_checks_in_parentheses():
     figures = {"registers": 183, "occupancy": 576, "instructions": 1328, "spills": 0, "checked_instructions": 1840}
     (row,) = report({"m1": figures}, newer_mesa="26.1.6-1").kernels("m1")
     assert cell(row, "m1") == "183 · 576 · 1328 (1840)"
+
+
+def test_csv_table_has_a_row_per_kernel_phase_and_device():
+    figures = {"m1": FIGURES_OF_M1, "navi31": {"registers": 48, "occupancy": 16, "instructions": 90, "spills": 0}}
+    kernel = KernelReport("linear[rows=2]", 64, 8, {"decode": [3, 12], "prefill": [3, 96]}, figures)
+    head, *rows = csv.DictReader(
+        io.StringIO(csv_table([ProgramReport("a", 1, 1, {}, [PlanReport(["m1", "navi31"], [kernel])])]))
+    )
+    assert [(head["device"], head["phase"])] + [(row["device"], row["phase"]) for row in rows] == [
+        ("navi31", "decode"), ("navi31", "prefill"), ("m1", "decode"), ("m1", "prefill"),
+    ]  # fmt: skip
+    assert (head["workgroups"], head["instructions"], head["checked_instructions"]) == ("12", "90", "")
+    assert (rows[1]["checked_instructions"], rows[1]["per_multiply_add"]) == ("70", "2.00")
+
+
+def test_command_csv_without_stored_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench.compilers", "llama256", "--csv"])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert "--csv: expected with --stored" in capsys.readouterr().err
 
 
 def test_devices_of_the_newer_mesa_are_apples_and_nvidias():

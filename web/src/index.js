@@ -22,7 +22,7 @@ import { Remote } from "./remote.js";
 
 export { WebpteError } from "./errors.js";
 export { Model } from "./model.js";
-export { openProgram } from "./program.js";
+export { inspect, openProgram } from "./program.js";
 
 /**
  * Load a bundle and return its model.

@@ -14,7 +14,7 @@
  *   response_format?: {
  *     type: "text" | "json_object" | "json_schema", json_schema?: { name?: string, schema: object | boolean }
  *   },
- *   stream_options?: { include_usage?: boolean }, signal?: AbortSignal | null
+ *   stream_options?: { include_usage?: boolean }, return_progress?: boolean, signal?: AbortSignal | null
  * }} SamplingParams
  * @typedef {SamplingParams & { messages: ChatMessage[] }} ChatRequest
  * @typedef {SamplingParams & { prompt: string | number[] }} CompletionRequest
@@ -25,7 +25,8 @@
  * @typedef {{ id: string, object: string, created: number, model: string, usage?: Usage }} Head
  * @typedef {{ index: number, logprobs: Logprobs, finish_reason: FinishReason }} Choice
  * @typedef {Head & { choices: (Choice & { message: Message })[] }} ChatCompletion
- * @typedef {Head & { choices: (Choice & { delta: Partial<Message> })[] }} ChatCompletionChunk
+ * @typedef {{ total: number, cache: number, processed: number }} PromptProgress  tokens of the prompt
+ * @typedef {Head & { choices: (Choice & { delta: Partial<Message> })[], prompt_progress?: PromptProgress }} ChatCompletionChunk
  * @typedef {Head & { choices: (Choice & { text: string })[] }} Completion
  * @typedef {{
  *   create(request: ChatRequest & { stream: true }): Promise<AsyncIterable<ChatCompletionChunk>>,

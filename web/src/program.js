@@ -47,6 +47,28 @@ export async function openProgram(url, { signal, onProgress, store, fetch = glob
   }
 }
 
+/**
+ * Return the name and the kind of a bundle, and the bytes of the weights that loading it needs on this device. `cached`
+ * of them are stored here already.
+ * @param {string | URL} url of a bundle's folder or manifest
+ * @param {{
+ *   signal?: AbortSignal | null, store?: import("./store.js").Store | null, fetch?: import("./files.js").Fetch
+ * }} [options]
+ */
+export async function inspect(url, { signal, store, fetch = globalFetch } = {}) {
+  const fileStore = store ?? (await openStore());
+  const files = new Files(manifestURL(url), fileStore, () => {}, fetch);
+  const [raw, manifest] = await abortable(Promise.all([requestAdapter(), files.open(signal)]), signal);
+  const weights = Object.keys(manifest.methods).flatMap((name) => chooseVariant(manifest, name, null, raw).weights);
+  const stored = new Set(await fileStore.names());
+  let [bytes, cached] = [0, 0];
+  for (const sha of new Set(weights)) {
+    bytes += manifest.files[sha].bytes;
+    if (stored.has(sha)) cached += manifest.files[sha].bytes;
+  }
+  return { name: manifest.name, kind: manifest.kind, bytes, cached };
+}
+
 /** A bundle on a device. Its events are "lost" and "recovered". */
 export class Program extends EventTarget {
   losses = 0;

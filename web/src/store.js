@@ -7,6 +7,7 @@
  *   put(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<void>,
  *   delete(name: string): Promise<void>,
  *   adopt(manifest: string, bytes: Uint8Array<ArrayBuffer>): Promise<void>,
+ *   names(): Promise<string[]>,
  * }} Store  names consist of letters, digits and hyphens
  * @typedef {{
  *   read(name: string): Promise<ReadableStream<Uint8Array> | null>,
@@ -28,6 +29,7 @@ export const noStore = {
   put: async () => {},
   delete: async () => {},
   adopt: async () => {},
+  names: async () => [],
 };
 
 /** @returns {Promise<Store>} */
@@ -76,6 +78,11 @@ class DirectoryStore {
     await this.#directory.remove(name).catch(() => {});
   }
 
+  /** Return the names of all stored files. */
+  names() {
+    return within(this.#directory.names(), TIMEOUT_MS).catch(() => []);
+  }
+
   /**
    * Store a manifest in place of the last one from the same address, and remove files that no manifest lists.
    * @param {string} manifest
@@ -83,7 +90,7 @@ class DirectoryStore {
    */
   async adopt(manifest, bytes) {
     await this.put(manifest, bytes);
-    const names = await within(this.#directory.names(), TIMEOUT_MS).catch(() => []);
+    const names = await this.names();
     const referenced = new Set();
     for (const name of names.filter((each) => each.startsWith(MANIFEST))) {
       for (const file of filesOf(await this.get(name))) referenced.add(file);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chooseVariant, describe, requestAdapter, requestDevice } from "../src/device.js";
+import { withGPU } from "./support/gpu.js";
 
 /** @returns {any} */
 const adapterOf = ({ info = {}, features = [], limits = {} } = {}) => ({
@@ -111,10 +112,5 @@ test("a device is asked for what the usable variants need, and for no more", asy
 
 test("a missing WebGPU and a missing adapter have codes of their own", async () => {
   await assert.rejects(requestAdapter(), { code: "webgpu-missing" });
-  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
-  const gpu = { requestAdapter: async () => null };
-  Object.defineProperty(globalThis, "navigator", { value: { gpu }, configurable: true });
-  await assert.rejects(requestAdapter(), { code: "no-adapter" });
-  delete globalThis.navigator;
-  if (before) Object.defineProperty(globalThis, "navigator", before);
+  await withGPU({ requestAdapter: async () => null }, () => assert.rejects(requestAdapter(), { code: "no-adapter" }));
 });

@@ -201,7 +201,7 @@ test("a request ends with an end token, and what follows it is dropped", () => {
   request.appendTokens(sampledTokens(5, 9, 6));
   assert.deepEqual(request.tokens, [1, 2, 3, 5, 9]);
   assert.deepEqual(
-    request.output.map(({ finish }) => finish),
+    request.output.map((output) => "finish" in output && output.finish),
     [null, "stop"],
   );
 });
@@ -228,6 +228,31 @@ test("penalties allow one step at a time", () => {
   assert.equal(requestOf({ max_tokens: 10 }).maxSteps, 10);
   assert.equal(requestOf({ max_tokens: 10, presence_penalty: 1 }).maxSteps, 1);
   assert.equal(requestOf({ max_tokens: 10, logit_bias: { 1: 1 } }).maxSteps, 10);
+});
+
+/** Return an engine with a method whose sampler always returns token 7. */
+async function engineOf(prefillRows) {
+  const program = programOf({ prefill_rows: prefillRows, max_num_seqs: 1 });
+  const state = { slots: 1, takeRows() {}, takeState() {}, dispose() {} };
+  const outputs = [new Int32Array([7]), new Float32Array(1), new Int32Array(20), new Float32Array(20)];
+  program.method = async () => ({ ...state, run: async () => outputs.map((data) => ({ data, dims: [1] })) });
+  const engine = new Engine(program);
+  await engine.kvSlots.open();
+  return engine;
+}
+
+test("a request that asks for it gets the progress of its prompt after each step", async () => {
+  for (const reportsProgress of [true, false]) {
+    const engine = await engineOf([8]);
+    const request = requestOf({ max_tokens: 1 }, {}, tokens(20, 100));
+    request.reportsProgress = reportsProgress;
+    engine.submit(request);
+    const outputs = [];
+    for (let output = await engine.next(request); output; output = await engine.next(request)) outputs.push(output);
+    const progress = outputs.flatMap((output) => ("numComputed" in output ? [output.numComputed] : []));
+    assert.deepEqual(progress, reportsProgress ? [8, 16, 19] : []);
+    assert.equal(outputs.length - progress.length, 1);
+  }
 });
 
 test("the queue holds 1024 requests, and an aborted one leaves it", () => {

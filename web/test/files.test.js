@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Files } from "../src/files.js";
+import { inspect } from "../src/program.js";
 import { bundle, FakeServer, FakeStore, manifestBytes } from "./support/bundle.js";
+import { withGPU } from "./support/gpu.js";
 
 const BASE = new URL("https://a.example/site/manifest.json");
 
@@ -122,4 +124,26 @@ test("a manifest that does not match its own hash is damaged", async () => {
   bytes[bytes.length - 3] ^= 1;
   const files = new Files(BASE, new FakeStore(), () => {}, new FakeServer({ "/site/manifest.json": bytes }).fetch);
   await assert.rejects(files.open(), { code: "damaged" });
+});
+
+test("inspect counts the weights that this adapter needs, each file once, and the stored ones", async () => {
+  const { bodies, shas, files } = await bundle({ "a.bin": "hello", "b.bin": "hello, world", "c.bin": "f16 weights" });
+  const variant = { plan: "p", device: "gpu", limits: {}, min_subgroup_size: 0, cache_slots: null };
+  const plain = { ...variant, features: [], weights: [shas[0], shas[1]] };
+  const methods = {
+    forward: { variants: [{ ...plain, features: ["shader-f16"], weights: [shas[2]] }, plain] },
+    encode: { variants: [{ ...plain, weights: [shas[1]] }] },
+  };
+  bodies["/site/manifest.json"] = await manifestBytes({ name: "Tiny", kind: "language", files, methods });
+  const [server, store] = [new FakeServer(bodies), new FakeStore()];
+  store.kept.set(shas[1], new Uint8Array(12));
+  const adapter = { info: { vendor: "acme" }, features: new Set(), limits: {} };
+  await withGPU({ requestAdapter: async () => adapter }, async () => {
+    const about = await inspect(BASE, { store, fetch: server.fetch });
+    assert.deepEqual(about, { name: "Tiny", kind: "language", bytes: 17, cached: 12 });
+  });
+  assert.deepEqual(
+    server.asked.map(([path]) => path),
+    ["/site/manifest.json"],
+  );
 });

@@ -100,7 +100,9 @@ export class Language {
       context: context_length,
       maxAdjustments: this.#engine.kvSlots.maxAdjustments,
     };
-    return this.#chunks(new GenerationRequest(ids, settings, limits, matcher, splitter, rows), request, signal);
+    const generation = new GenerationRequest(ids, settings, limits, matcher, splitter, rows);
+    generation.reportsProgress = request.stream === true && request.return_progress === true;
+    return this.#chunks(generation, request, signal);
   }
 
   /** Return tokens with the rows of images in the place of their tokens. @param {number[]} tokens
@@ -172,7 +174,12 @@ export class Language {
     this.#engine.submit(generation);
     try {
       if (chat) yield chunk("", null, { delta: { role: "assistant", content: "" } });
-      for await (const { text, reasoning, finish, sampled } of this.#pieces(generation, signal)) {
+      for await (const piece of this.#pieces(generation, signal)) {
+        if ("numComputed" in piece) {
+          yield { ...head, choices: [], prompt_progress: promptProgress(generation, piece.numComputed) };
+          continue;
+        }
+        const { text, reasoning, finish, sampled } = piece;
         if (reasoning) yield chunk("", null, { delta: { reasoning_content: reasoning } });
         const { logprobs, top_logprobs } = generation.settings;
         const details = {
@@ -188,7 +195,8 @@ export class Language {
   }
 
   /**
-   * Yield every token with the reasoning or text that it completes and, with the last one, the finish reason.
+   * Yield every token with the reasoning or text that it completes and, with the last one, the finish reason; before
+   * the first token, the progress of the prompt if it is asked for.
    * @param {GenerationRequest} generation
    * @param {AbortSignal | null} [signal]
    */
@@ -204,6 +212,10 @@ export class Language {
       const output = await this.#engine.next(generation, signal);
       throwIfAborted(signal);
       if (!output) return;
+      if ("numComputed" in output) {
+        yield output;
+        continue;
+      }
       const { sampled } = output;
       const silent = this.#special.ends.has(sampled.token);
       let { text, reasoning } = silent ? { text: "", reasoning: "" } : split(sampled.token);
@@ -235,6 +247,13 @@ export class Language {
 /** Return whether a request asks for a thought; null if the template decides. @param {any} request @returns {boolean | null} */
 const isThinking = ({ enable_thinking, reasoning_effort }) =>
   enable_thinking ?? (reasoning_effort ? reasoning_effort !== "none" : null);
+
+/** Return how much of a prompt is computed. @param {GenerationRequest} request @param {number} numComputed */
+const promptProgress = ({ numPrompt, numCached }, numComputed) => ({
+  total: numPrompt,
+  cache: numCached ?? 0,
+  processed: numComputed,
+});
 
 /** Return the usage of a request. Seconds are those of the steps that it took part in. @param {GenerationRequest} request */
 function usage({ numPrompt, numGenerated, numCached, milliseconds, splitter }) {

@@ -21,8 +21,10 @@ export const NO_IMAGES = { inputs: new Map(), ends: [], offsets: [[0, 0, 0]] };
 
 /** One answer: its tokens, its progress, and the tokens that its caller has not read yet. */
 export class GenerationRequest {
-  /** Not read yet. @type {{sampled: SampledToken, finish: FinishReason | null}[]} */
+  /** Not read yet: tokens, and the number of cached tokens of the prompt after each step that computes some.
+   * @type {({sampled: SampledToken, finish: FinishReason | null} | {numComputed: number})[]} */
   output = [];
+  reportsProgress = false; // of the prompt
   /** @type {FinishReason | null} */
   finish = null;
   /** @type {unknown} */
@@ -161,7 +163,7 @@ export class Engine {
   }
 
   /**
-   * Return the next token of a request; undefined after the last.
+   * Return the next token of a request, or the progress of its prompt; undefined after the last token.
    * @param {GenerationRequest} request
    * @param {AbortSignal | null} [signal]
    */
@@ -282,6 +284,10 @@ export class Engine {
     const { count, rows } = this.kvSlots.prefillPiece(chunk.slice(0, encoded), maxRows);
     await this.kvSlots.prefill(slot, chunk.slice(0, count), rows, request.images.offsets);
     this.#record([request], rows, performance.now() - started);
+    if (request.reportsProgress) {
+      request.output.push({ numComputed: Math.min(slot.tokens.length, request.numPrompt) });
+      request.wake();
+    }
   }
 
   /** Return the largest prefill size that takes at most as long as two decode steps; untried sizes are tried in order. */

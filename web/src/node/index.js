@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads";
 import * as player from "../index.js";
 import { addressOf, fetchOrRead, provideWebGPU } from "./platform.js";
 
-export * from "../index.js"; // but for the two functions below
+export * from "../index.js"; // but for the functions below
 
 /**
  * Load a bundle and return its model. Dispose of it, so that the process can end.
@@ -32,6 +32,16 @@ export async function load(location, { fetch, worker = !fetch, matrixUnits = fal
 export async function openProgram(location, options) {
   await provideWebGPU();
   return player.openProgram(addressOf(location), { fetch: fetchOrRead, ...options });
+}
+
+/**
+ * Return the name and the kind of a bundle, and the bytes of its weights.
+ * @param {string | URL} location
+ * @param {Parameters<typeof player.inspect>[1]} [options]
+ */
+export async function inspect(location, options) {
+  await provideWebGPU();
+  return player.inspect(addressOf(location), { fetch: fetchOrRead, ...options });
 }
 
 /** A thread with the calls of a page's worker. */

@@ -30,6 +30,10 @@ export class FakeStore {
     this.kept.delete(name);
   }
 
+  async names() {
+    return [...this.kept.keys()];
+  }
+
   async adopt(name, bytes) {
     this.adopted.push(name);
     this.kept.set(name, bytes.slice());

@@ -133,3 +133,15 @@ export class FakeDevice {
     return null;
   }
 }
+
+/** Call a function while `navigator.gpu` is this one. */
+export async function withGPU(gpu, body) {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  Object.defineProperty(globalThis, "navigator", { value: { gpu }, configurable: true });
+  try {
+    await body();
+  } finally {
+    delete globalThis.navigator;
+    if (before) Object.defineProperty(globalThis, "navigator", before);
+  }
+}

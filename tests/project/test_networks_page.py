@@ -1,68 +1,48 @@
-"""docs/zoo.md has every network in every mode, with counts that are those of its rows."""
+"""The networks' CSV has every network in every mode, and docs/zoo.md the counts of its rows."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import pytest
 
-from tests.support.harness.markdown_tables import parts
 from tests.zoo import record
 from tests.zoo.index import MODES, networks
-from tests.zoo.network_page import HEADING, NOT_RUN, SHAPES, SHORT, section, tables
+from tests.zoo.network_page import HEAD, NETWORKS, NOT_RUN, SHAPES, rows, summary
 from tests.zoo.outcome import Kind, Outcome
-from tests.zoo.page import DOCS
+from tests.zoo.page import PAGE, read_csv, to_csv, with_part
 from tests.zoo.record import read
 
 WRITE = "run python -m tests.zoo --networks --write"
-KINDS = {short: kind for kind, short in SHORT.items()} | {NOT_RUN: NOT_RUN}
-COUNTED = (*Kind, NOT_RUN)
 
 
 @pytest.fixture(scope="module")
-def page():
-    return tables(DOCS.read_text())
+def known():
+    return read_csv(NETWORKS)
 
 
-def cells(page):
-    """Return a kind by network, mode and whether shapes are dynamic."""
-    return {
-        (network, mode, dynamic): KINDS.get(text, Kind.RIGHT)
-        for network, _, *row in page["errors"]
-        for mode, cell in zip(MODES, row, strict=True)
-        for dynamic, text in zip(SHAPES, cell.split(" / "), strict=True)
-    }
+def test_networks_file_equals_recorded_results():
+    assert NETWORKS.read_text(encoding="utf-8") == to_csv(HEAD, rows(read())), WRITE
 
 
-def test_networks_page_lists_programs(page):
-    assert {(p.network, p.mode, p.dynamic) for p in networks().values()} == set(cells(page)), WRITE
+def test_networks_page_counts_equal_rows(known):
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == with_part(text, "networks", summary(known)), WRITE
 
 
-def test_networks_page_modes_equal_programs_and_tolerances(page):
-    assert {row[0]: float(row[3]) for row in page[""]} == MODES, WRITE
+def test_networks_file_lists_programs_once(known):
+    listed = [(row["network"], row["mode"], row["shapes"]) for row in known]
+    assert listed == [(p.network, p.mode, SHAPES[p.dynamic]) for p in networks().values()], WRITE
 
 
-def test_networks_page_counts_equal_cells(page):
-    shapes = {name: dynamic for dynamic, name in SHAPES.items()}
-    counts = Counter((mode, dynamic, kind) for (_, mode, dynamic), kind in cells(page).items())
-    *rows, total = page["counts"]
-    for mode, name, programs, *numbers, _ in rows:
-        assert [int(n) for n in numbers] == [counts[mode, shapes[name], kind] for kind in COUNTED], WRITE
-        assert int(programs) == sum(map(int, numbers)), WRITE
-    assert [row[:2] for row in rows] == [(mode, name) for mode in MODES for name in SHAPES.values()], WRITE
-    assert int(total[2]) == len(networks()), WRITE
-    assert list(map(int, total[3:-1])) == [sum(n for (*_, k), n in counts.items() if k == kind) for kind in COUNTED], (
-        WRITE
-    )
+def test_networks_summary_has_modes_with_their_tolerances(known):
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in summary(known).splitlines()[2:]]
+    assert {line[0]: float(line[2]) for line in lines[:-1]} == MODES
+    assert sum(int(line[3]) for line in lines[:-1]) == int(lines[-1][3]) == len(networks())
 
 
-def test_networks_page_has_no_wrong_results_or_crashes(page):
-    assert not {Kind.WRONG, Kind.CRASHED} & set(cells(page).values())
-
-
-def test_networks_page_equals_recorded_results():
-    assert parts(DOCS.read_text(), HEADING)[1] == section(read()), WRITE
+def test_networks_have_no_wrong_results_or_crashes(known):
+    assert not {row["outcome"] for row in known} & {Kind.WRONG, Kind.CRASHED}
 
 
 def test_recorded_delegates_are_those_of_the_mode():
@@ -87,23 +67,15 @@ def test_record_keeps_results_until_their_export_changes(tmp_path, monkeypatch):
     }
 
 
-def test_networks_page_refusals_have_reasons(page):
-    names = {(p.network, p.mode, p.dynamic): name for name, p in networks().items()}
-    for kind in (Kind.EXPORTER, Kind.REFUSED):
-        refused = {names[key] for key, result in cells(page).items() if result is kind}
-        reasons = {row[0]: row[1].strip("`") for row in page.get(f"networks {kind}", ())}
-        assert set(reasons) == refused and all(reasons.values()), WRITE
+def test_networks_refusals_have_messages(known):
+    assert all(row["message"] for row in known if row["outcome"] in (Kind.EXPORTER, Kind.REFUSED))
 
 
-def test_section_of_outcomes_can_be_read_again():
-    outcomes = {name: Outcome(name, Kind.RIGHT, error=1e-7) for name in networks()}
-    first, last, *_ = outcomes
-    outcomes[first] = Outcome(first, Kind.REFUSED, "UnsupportedError: no")
-    del outcomes[last]
-    result = tables(f"# The zoo\n\n{section(outcomes)}")
-    assert Counter(cells(result).values()) == {Kind.RIGHT: len(networks()) - 2, Kind.REFUSED: 1, NOT_RUN: 1}
-    assert result[f"networks {Kind.REFUSED}"] == [(first, "`UnsupportedError: no`")]
-    assert section(outcomes).startswith(HEADING)
+def test_network_row_without_result_is_not_run():
+    first = next(iter(networks()))
+    result = rows({first: Outcome(first, Kind.REFUSED, "UnsupportedError: no")})
+    assert (result[0]["outcome"], result[0]["message"]) == (Kind.REFUSED, "UnsupportedError: no")
+    assert (result[1]["outcome"], result[1]["error"]) == (NOT_RUN, "") and len(result) == len(networks())
 
 
 def test_networks_are_enough_of_each_kind():

@@ -1,15 +1,15 @@
-"""docs/special-values.md lists what the sweep of special values may find."""
+"""docs/files/special-values.csv lists what the sweep of special values may find."""
 
 from __future__ import annotations
 
-from tests.special.documented import DOCUMENTED
-from tests.special.page import PAGE, page
+from tests.special.__main__ import DATA
+from tests.special.documented import DOCUMENTED, csv_table
 from tests.special.values import SOME_PLANTINGS, VALUES
 from webpte.lowering import registered
 
 
-def test_special_values_page_is_current():
-    assert page() == PAGE.read_text(), "run python -m tests.special --write"
+def test_special_values_file_is_current():
+    assert csv_table() == DATA.read_text(encoding="utf-8"), "run python -m tests.special --write"
 
 
 def test_entries_name_ops_values_and_reasons():

@@ -1,55 +1,68 @@
-"""docs/zoo.md has every program of tests/zoo, once, and counts that are those of its rows."""
+"""The zoo's CSV has every program of tests/zoo, once, and docs/zoo.md the counts of its rows."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import numpy as np
 import pytest
 
 from tests.zoo.index import programs
 from tests.zoo.outcome import Kind, Outcome, difference
-from tests.zoo.page import DOCS, FAMILY, section, tables
+from tests.zoo.page import HEAD, PAGE, PROGRAMS, read_csv, row, summary, to_csv, with_part
 
 WRITE = "run python -m tests.zoo --write"
 
 
 @pytest.fixture(scope="module")
-def page():
-    return tables(DOCS.read_text())
+def rows():
+    return read_csv(PROGRAMS)
 
 
-def test_zoo_page_lists_programs_once(page):
-    rows = [row[0] for heading, rows in page.items() if heading for row in rows]
-    assert sorted(rows) == sorted(programs()), WRITE
+def test_zoo_file_lists_programs_once(rows):
+    known = [(p.name, p.family, p.about.removesuffix(".")) for p in programs().values()]
+    assert [(row["program"], row["family"], row["description"]) for row in rows] == known, WRITE
 
 
-def test_zoo_page_counts_equal_rows(page):
-    family = {name: program.family for name, program in programs().items()}
-    counted = Counter((family[row[0]], heading) for heading, rows in page.items() if heading for row in rows)
-    counted.update({("all", kind): sum(n for (_, k), n in counted.items() if k == kind) for kind in Kind})
-    for name, total, *rest in page[""]:
-        numbers = dict(zip(Kind, map(int, rest), strict=False))
-        assert numbers == {kind: counted[name, kind] for kind in Kind}, f"{name}: {WRITE}"
-        assert int(total) == sum(numbers.values()), f"{name}: {WRITE}"
-    assert {row[0] for row in page[""]} == {*family.values(), "all"}, WRITE
-    assert all(len(row) == len(FAMILY) for row in page[""])
+def test_zoo_page_counts_equal_rows(rows):
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == with_part(text, "programs", summary(rows)), WRITE
 
 
-def test_zoo_page_has_no_wrong_results_or_crashes(page):
-    assert Kind.WRONG not in page and Kind.CRASHED not in page
+def test_zoo_summary_counts_outcomes_and_keeps_largest_error(rows):
+    some = [
+        dict(row, family="a", outcome="right", error=error) for row, error in zip(rows, ("1e-7", "2e-6"), strict=False)
+    ]
+    some.append(dict(rows[0], family="b", outcome="wrong", error=""))
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in summary(some).splitlines()[2:]]
+    assert lines == [
+        ["a", "2", "2", "0", "0", "0", "0", "2.0e-06"],
+        ["b", "1", "0", "1", "0", "0", "0", "–"],
+        ["all", "3", "2", "1", "0", "0", "0", "2.0e-06"],
+    ]
 
 
-def test_zoo_page_refusals_have_reasons(page):
-    assert all(row[2].strip("`") for kind in Kind if kind != Kind.RIGHT for row in page.get(kind, ()))
+def test_zoo_has_no_wrong_results_or_crashes(rows):
+    assert not {row["outcome"] for row in rows} - {Kind.RIGHT, Kind.EXPORTER, Kind.REFUSED}
 
 
-def test_zoo_page_round_trips():
-    name, other = list(programs())[:2]
-    text = section({name: Outcome(name, Kind.RIGHT, error=1e-7), other: Outcome(other, Kind.WRONG, "a | `b` at (3,)")})
-    result = tables(text)
-    assert result["right"][0][0] == name and result["wrong"][0][0] == other
-    assert result["wrong"][0][2] == "`a ¦ 'b' at (3,)`"
+def test_zoo_refusals_have_messages(rows):
+    assert all(row["message"] for row in rows if row["outcome"] != Kind.RIGHT)
+
+
+def test_zoo_row_round_trips(tmp_path):
+    first, second = list(programs().values())[:2]
+    outcomes = (
+        Outcome(first.name, Kind.RIGHT, error=1e-7, shapes=3),
+        Outcome(second.name, Kind.WRONG, 'a | "b",\n(3,)'),
+    )
+    written = [row(first, outcomes[0]), row(second, outcomes[1])]
+    path = tmp_path / "zoo.csv"
+    path.write_text(to_csv(HEAD, written), encoding="utf-8")
+    assert read_csv(path) == written and written[0]["shapes"] == "3" and written[1]["error"] == ""
+
+
+def test_zoo_page_without_mark_raises():
+    with pytest.raises(ValueError, match="expected <!-- other: begin -->"):
+        with_part("# A page", "other", "")
 
 
 def test_zoo_has_enough_programs_and_families():

@@ -2,7 +2,7 @@
 
 Every case of every op (or of those whose name contains an OP) with every planting; many minutes. Ends with status 1 if
 a difference stands not in tests/special/documented.py, or something there did not differ. `--write` only puts the list
-into docs/special-values.md.
+into docs/files/special-values.csv.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from tests.special.documented import documented, undocumented_and_unused
-from tests.special.page import PAGE, page
+from tests.special.documented import csv_table, documented, undocumented_and_unused
 from tests.special.values import PLANTINGS
 from tests.support.harness.configurations import CONFIGURATIONS
+
+DATA = Path(__file__).parents[2] / "docs" / "files" / "special-values.csv"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.special", description=__doc__)
     parser.add_argument("--configuration", choices=sorted(CONFIGURATIONS), default="usual")
-    parser.add_argument("--write", action="store_true", help="write docs/special-values.md, and run nothing")
+    parser.add_argument("--write", action="store_true", help="write docs/files/special-values.csv, and run nothing")
     parser.add_argument("ops", nargs="*", metavar="OP")
     options = parser.parse_args(arguments)
     if options.write:
-        PAGE.write_text(page())
+        DATA.write_text(csv_table(), encoding="utf-8")
         return 0
     CONFIGURATIONS[options.configuration].apply()  # before wgpu is imported
     return _sweep(options.ops)

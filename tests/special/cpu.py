@@ -116,7 +116,7 @@ UNSWEPT = {
 }
 QUANTIZED = ("quantized_decomposed.", "custom_quantized_sdpa")  # NaN and infinities have no code: docs/numbers.md
 
-# (op, kind of difference) -> why the CPU may differ from eager, beside what docs/special-values.md lists for devices.
+# (op, kind of difference) -> why the CPU may differ from eager; docs/files/special-values.csv has the list of devices.
 DIFFERENT = {
     ("aten.amin.default", "sign of zero"): "of equal zeros eager's vectors take another one",
     ("aten.amax.default", "sign of zero"): "of equal zeros eager's vectors take another one",

@@ -1,10 +1,12 @@
-"""The list of docs/special-values.md: where special values may differ from eager PyTorch, with the reasons.
+"""The list of docs/files/special-values.csv: where special values may differ from eager PyTorch, with the reasons.
 
 An entry that no longer differs fails the sweep, as does a difference that stands in none.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -240,8 +242,11 @@ def undocumented_and_unused(result: Iterable[tuple[str, str, str]]) -> tuple[set
     return surprising, unused
 
 
-def table() -> str:
-    """Return the list as docs/special-values.md has it."""
-    lines = ["| what may differ | of | why |", "|---|---|---|"]
-    lines += [f"| {e.title} | {', '.join(f'`{op}`' for op in e.ops)} | {e.reason} |" for e in DOCUMENTED]
-    return "\n".join(lines)
+def csv_table() -> str:
+    """Return the list as docs/files/special-values.csv has it: a row for each op and difference."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("op", "what may differ", "planted values", "why"))
+    rows = ((op, entry.title, "; ".join(entry.values), entry.reason) for entry in DOCUMENTED for op in entry.ops)
+    writer.writerows(sorted(rows))
+    return text.getvalue()

@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--networks", action="store_true", help="the networks of networks/ in every mode instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes; exports take turns anyway")
     parser.add_argument("--again", action="store_true", help="run what has been run, too")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/zoo.md")
+    parser.add_argument("--write", action="store_true", help="write the CSV file and the counts of docs/zoo.md")
     options = parser.parse_args()
     if options.write and options.only and not options.networks:
         parser.error("--write is for a run of all programs")

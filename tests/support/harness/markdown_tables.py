@@ -21,12 +21,6 @@ def named_rows(section: str) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in body]
 
 
-def rows_by_heading(section: str) -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of a section's tables, without their heads, by the heading above them, "" at first."""
-    first, *others = f"\n{section}".split("\n### ")
-    return {"": rows(first)[2:]} | {part.partition("\n")[0].lower(): rows(part)[2:] for part in others}
-
-
 def parts(text: str, heading: str) -> tuple[str, str, str]:
     """Return what is before a section, the section, and what is after it."""
     before, _, rest = text.partition(f"{heading}\n")

@@ -163,9 +163,10 @@ class HubError(Error):
 
     code = "hub"
 
-    def __init__(self, message: str, reason: str = "", *, hint: str | None = None) -> None:
-        super().__init__(message, code=reason, **({} if hint is None else {"hint": hint}))
-        # "repository", "revision", "file", "gated", "offline", "unreachable", "hash" or "disk"
+    def __init__(self, message: str = "", reason: str = "", **fields: Unpack[ErrorFields]) -> None:
+        fields["code"] = reason
+        super().__init__(message, **fields)
+        # "repository", "revision", "file", "gated", "offline", "unreachable", "hash", "size", "listing" or "disk"
         self.reason = reason
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from tests.fuzz.changes import STRANGE, changed_bytes, changed_json
+from webpte.checkpoints import hub_files, hub_listing
 from webpte.checkpoints.hub import fetch
 from webpte.progress import ignore
 
@@ -76,22 +77,20 @@ def root() -> Path:
 
 def run_hub(random: Random) -> None:
     """Answer with a changed listing, and every file by its name with the bytes that it has."""
-    import huggingface_hub
     from huggingface_hub import constants
-    from huggingface_hub.hf_api import ModelInfo
 
     files = _changed_files(random)
     text = _mutant(files, random) if random.random() < 0.8 else listing(files)
     cache = root() / f"hub-{os.getpid()}" / "cache"
     cache.parent.mkdir(exist_ok=True)
 
-    def download(url: str, file: Any, **options: Any) -> None:
-        file.write(files.get(url.rpartition(f"/{COMMIT}/")[2], b"another file"))
+    def download(url: str, partial: Path, *options: Any) -> None:
+        partial.write_bytes(files.get(url.rpartition(f"/{COMMIT}/")[2], b"another file"))
 
     with (
         mock.patch.object(constants, "HF_HUB_CACHE", str(cache)),
-        mock.patch.object(huggingface_hub.HfApi, "model_info", lambda *args, **options: ModelInfo(**json.loads(text))),
-        mock.patch("huggingface_hub.file_download.http_get", download),
+        mock.patch.object(hub_listing, "_request", lambda name: text.encode()),
+        mock.patch.object(hub_files, "resume_download", download),
     ):
         try:
             fetch("hf:org/tiny", ignore, lambda folder: None)

@@ -7,22 +7,21 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..errors import Error, HubError
 from ..progress import OnProgress, Progress
 from ..text import size
+from .transfers import MAX_BYTES, Report, network_errors, resume_download
 
 METADATA_FOLDER = ".webpte"  # in the folder of a repository
 _CHUNK = 1 << 22
-_MAX_BYTES = 1 << 50  # of a file
 _NAME = re.compile(r"[^\\:\x00-\x1f\x7f]{1,512}")  # without separators of folders or drives on Windows
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -39,16 +38,16 @@ class HubFile:
             raise HubError(f"the hub's listing: expected relative paths, got {self.name!r:.100}", "listing")
         if not isinstance(self.hash, str) or not _HASH.fullmatch(self.hash):
             raise HubError(f"{self.name}: expected a SHA-1 or SHA-256 hash, got {self.hash!r:.100}", "listing")
-        if type(self.size) is not int or not 0 <= self.size <= _MAX_BYTES:
+        if type(self.size) is not int or not 0 <= self.size <= MAX_BYTES:
             raise HubError(f"{self.name}: expected a size in bytes, got {self.size!r:.100}", "listing")
 
     @classmethod
-    def of(cls, sibling: Any) -> HubFile | None:
+    def of(cls, entry: Any) -> HubFile | None:
         """Return a file of the listing, or None if it has no hash or a name that some systems do not allow."""
-        digest = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
-        if sibling.size is None or digest is None or not _is_name(sibling.rfilename):
-            return None
-        return cls(sibling.rfilename, sibling.size, digest)
+        large = entry.get("lfs") or {}
+        digest = large.get("sha256") if isinstance(large, dict) and large else entry.get("blobId")
+        name, size = entry.get("rfilename"), entry.get("size")
+        return None if size is None or digest is None or not _is_name(name) else cls(name, size, digest)
 
 
 def _is_name(value: object) -> bool:
@@ -160,28 +159,6 @@ def _download(place: CachedRepository, file: HubFile, report: Report) -> None:
         os.replace(partial, blob)
 
 
-def resume_download(url: str, partial: Path, nbytes: int, headers: dict[str, str], report: Report) -> None:
-    """Append what is missing of a file on a server to its partial download. The caller checks the hash."""
-    from huggingface_hub.file_download import http_get
-
-    if partial.exists() and partial.stat().st_size > nbytes:
-        partial.unlink()
-    with open(partial, "ab") as opened:
-        try:
-            http_get(
-                url,
-                _Counted(opened, report),  # type: ignore[arg-type]
-                resume_size=opened.tell(),
-                headers=headers,
-                expected_size=nbytes,
-                tqdm_class=_silent(),
-            )
-        except OSError as error:
-            if type(error) is not OSError or error.errno is not None:
-                raise
-            opened.truncate(0)  # the library's error for a wrong size: its hash is wrong too
-
-
 def _link(place: CachedRepository, file: HubFile) -> None:
     """Link a file of the snapshot to its blob, as the library does."""
     pointer, blob = place.snapshot / file.name, place.root / "blobs" / file.hash
@@ -194,39 +171,6 @@ def _link(place: CachedRepository, file: HubFile) -> None:
         os.link(blob, pointer)
 
 
-class _Counted:
-    """A file that reports its size after every write."""
-
-    def __init__(self, file: BinaryIO, report: Report) -> None:
-        self._file = file
-        self._report = report
-
-    def write(self, data: bytes) -> int:
-        written = self._file.write(data)
-        self._report(self._file.tell())
-        return written
-
-    def seek(self, offset: int) -> int:
-        return self._file.seek(offset)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def truncate(self) -> int:
-        return self._file.truncate()
-
-
-def _silent() -> Any:
-    """Return the library's progress bar, disabled: webpte draws its own."""
-    from huggingface_hub.utils.tqdm import tqdm
-
-    class Silent(tqdm):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **(options | {"disable": True}))  # type: ignore[no-untyped-call]
-
-    return Silent
-
-
 def _digest(path: Path, file: HubFile) -> str:
     if len(file.hash) == 64:
         digest = hashlib.sha256()
@@ -237,13 +181,6 @@ def _digest(path: Path, file: HubFile) -> str:
         while chunk := opened.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def network_errors() -> tuple[type[Exception], ...]:
-    """Return the network errors of the HTTP library that huggingface_hub uses, and of the system."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return (*(base for base in HfHubHTTPError.__bases__ if base is not OSError), ConnectionError, TimeoutError)
 
 
 @contextmanager

@@ -6,13 +6,16 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from ..errors import HubError, InputError
 from ..partial_files import atomic_file
-from .hub_files import CachedRepository, HubFile, network_errors
+from .hub_files import CachedRepository, HubFile
+from .transfers import network_errors, read_limited
 
 _NAME = re.compile(r"hf:(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<file>[^@]+))?(?:@(?P<revision>.+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+MAX_LISTING_BYTES = 64 << 20
 _FILES = (".gguf", ".pte")  # that a name may end with
 
 
@@ -56,29 +59,56 @@ class Listing:
 
 def list_files(name: HubName) -> Listing:
     """Return every file of the revision, from the hub, or from the last listing if the hub cannot be reached."""
-    from huggingface_hub import HfApi, constants, errors
-
     try:
-        api = HfApi(endpoint=constants.ENDPOINT)
-        info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=30)
+        listing = _parse(name, _request(name))
     except network_errors() as error:
         status = getattr(getattr(error, "response", None), "status_code", 503)
         remembered = _recall(name) if status >= 500 else None
         if remembered is None:
             raise
         return remembered
-    except errors.HFValidationError:  # of an invalid name; it is a ValueError too
-        raise
-    except (TypeError, ValueError, KeyError, AttributeError) as error:  # the library does not check the listing's form
-        raise HubError(f"{name.repository}: the hub's listing cannot be read: {error!r:.200}", "listing") from error
-    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
-        raise HubError(
-            f"{name.repository}@{name.revision}: expected a commit hash from the hub, got {info.sha!r:.100}", "hash"
-        )
-    files = [HubFile.of(sibling) for sibling in info.siblings or ()]
-    listing = Listing(info.sha, {file.name: file for file in files if file is not None})
     _remember(name, listing)
     return listing
+
+
+def _request(name: HubName) -> bytes:
+    """Return the hub's listing, as it was sent."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, validate_repo_id  # type: ignore[attr-defined]
+
+    validate_repo_id(name.repository)
+    revision = quote(name.revision, safe="")
+    url = f"{constants.ENDPOINT}/api/models/{name.repository}/revision/{revision}?blobs=true"
+    return read_limited(url, build_hf_headers(), MAX_LISTING_BYTES)
+
+
+def _parse(name: HubName, text: bytes) -> Listing:
+    """Return the files of a listing. The hub is not trusted."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise HubError(f"{name.repository}: the hub's listing is not valid JSON: {error!r:.200}", "listing") from error
+    entries = document.get("siblings", []) if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise HubError(
+            reason="listing",
+            argument=name.repository,
+            expected="a list of files from the hub",
+            got=f"{document!r:.200}",
+        )
+    commit = document.get("sha")
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise HubError(
+            reason="hash",
+            argument=f"{name.repository}@{name.revision}",
+            expected="a commit hash from the hub",
+            got=f"{commit!r:.100}",
+        )
+    files = [file for entry in entries if (file := HubFile.of(entry)) is not None]
+    names = {file.name: file for file in files}
+    if len(names) < len(files):
+        raise HubError(f"{name.repository}: the hub's listing has a file twice", "listing")
+    return Listing(commit, names)
 
 
 def _remember(name: HubName, listing: Listing) -> None:

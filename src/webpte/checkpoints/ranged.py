@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from ..container import MappedFile
 from ..errors import HubError
 from ..text import size as size_text
+from .transfers import read_range
 
 _BLOCK = 1 << 16  # ranges are of whole blocks: one has the header and the graph of a small program
 MAX_RANGED_BYTES = 64 << 20  # of one file; older programs have their weights between their tables
-_TIMEOUT = 30
 
 
 class RangedFile:
@@ -51,26 +51,7 @@ class RangedFile:
                 hint="Its weights are between its tables. Download it, then name the file.",
             )
         with self._errors():
-            data = memoryview(self._download(start, count_read))
+            data = memoryview(read_range(self._url, self._headers, start, count_read, self.nbytes))
         self._parts.append((start, data))
         self.bytes_read += count_read
         return data[offset - start : offset - start + count]
-
-    def _download(self, offset: int, count: int) -> bytes:
-        from huggingface_hub.utils import hf_raise_for_status, http_stream_backoff  # type: ignore[attr-defined]
-
-        headers = self._headers | {"Range": f"bytes={offset}-{offset + count - 1}", "Accept-Encoding": "identity"}
-        data = bytearray()
-        with http_stream_backoff("GET", self._url, headers=headers, timeout=_TIMEOUT, max_retries=2) as response:
-            hf_raise_for_status(response)
-            if response.status_code != 206 and (offset, count) != (0, self.nbytes):
-                raise HubError(
-                    f"{self.name}: the server does not send ranges of files", "ranges", hint="Download it first."
-                )
-            for chunk in response.iter_bytes():
-                data += chunk
-                if len(data) > count:
-                    break
-        if len(data) != count:
-            raise HubError(f"{self.name}: expected {count} bytes at byte {offset}, got {len(data)}", "ranges")
-        return bytes(data)

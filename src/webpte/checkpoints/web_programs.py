@@ -18,14 +18,14 @@ from ..errors import Error, HubError, InputError
 from ..partial_files import atomic_file
 from ..progress import OnProgress, Progress
 from ..sources import RemoteProgram
-from .hub_files import network_errors, resume_download
 from .ranged import RangedFile
+from .transfers import MAX_BYTES, network_errors, open_response, resume_download
 
 RECORD = "source.json"  # beside a download: its address, size and hash
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[\w.-]{1,128}\.pte")
 _HUB_PATH = re.compile(r"/(?P<repository>[\w.-]+/[\w.-]+)/(?:resolve|blob)/(?P<revision>[^/]+)/(?P<file>.+\.pte)")
-_TIMEOUT = 30
+_SIZE = re.compile(r"[0-9]{1,16}")
 
 
 def downloads_folder() -> Path:
@@ -89,14 +89,16 @@ class WebProgram:
 
     def _stamp(self) -> dict[str, Any]:
         """Return the size and the tag that the server has for the file."""
-        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
-
-        response = get_session().head(self.address, headers={"Accept-Encoding": "identity"}, timeout=_TIMEOUT)
-        response.raise_for_status()
-        size = response.headers.get("Content-Length", "")
-        if not size.isdecimal() or not int(size):
-            raise HubError(f"{self.address}: expected the size of the file from the server, got {size!r}", "size")
-        return {"size": int(size), "tag": response.headers.get("ETag", "")}
+        with open_response(self.address, {}, "HEAD") as response:
+            size, tag = response.headers.get("Content-Length", ""), response.headers.get("ETag", "")
+        if not _SIZE.fullmatch(size) or not 0 < int(size) <= MAX_BYTES:
+            raise HubError(
+                reason="size",
+                argument=self.address,
+                expected="the size of the file from the server",
+                got=f"{size!r:.100}",
+            )
+        return {"size": int(size), "tag": tag}
 
     def _download(self, path: Path, stamp: dict[str, Any], progress: OnProgress) -> None:
         from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
@@ -112,9 +114,6 @@ class WebProgram:
             resume_download(
                 self.address, partial, total, {}, lambda done: progress(Progress("fetch program", done, total, "bytes"))
             )
-            if partial.stat().st_size != total:
-                partial.unlink()
-                raise self._wrong_hash("the download", f"of {total} bytes")
             record = {"address": self.address, "file": self.file, **stamp, "sha256": _digest(partial)}
             if self._sha256 not in (None, record["sha256"]):
                 partial.unlink()

@@ -73,6 +73,7 @@ class ClientDownload:
         self._max_bytes = max_bytes
         self._token = CancelToken()
         self._latest: Progress | None = None
+        self._totals: dict[str, int] = {}  # bytes by stage
         self._reported = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(asyncio.to_thread(self._fetch))
@@ -124,11 +125,12 @@ class ClientDownload:
         logger.info("downloaded", extra={"fields": fields})
 
     def _report(self, progress: Progress) -> None:
-        """Keep the latest progress. The size of a stage is known before its first byte arrives."""
-        if progress.total > self._max_bytes:
+        """Keep the latest progress. The size of a stage is known before its first byte, and no more is received."""
+        self._totals[progress.stage] = progress.total
+        if (total := sum(self._totals.values())) > self._max_bytes:
             raise ApiError(
                 403,
-                f"{self._source}: expected at most {self._max_bytes} bytes (max_download_bytes), got {progress.total}",
+                f"{self._source}: expected at most {self._max_bytes} bytes (max_download_bytes), got {total}",
                 code="download_too_large",
             )
         self._latest = progress

@@ -16,7 +16,7 @@ from typing import Any
 
 from huggingface_hub import constants
 
-CHUNK = 1 << 16  # bytes that a download keeps at a time
+CHUNK = 1 << 16  # bytes; connections are cut after some of these
 LARGE = 4096  # bytes from which a file is kept apart, with a SHA-256
 TOKEN = "hf_of_the_tests"
 _INFO = re.compile(
@@ -181,9 +181,7 @@ def patched_hub(cache: Path, monkeypatch: Any) -> Iterator[HubServer]:
     """Yield a hub that the library of this process uses, with an empty cache."""
     with hub_server() as server:
         point_at(server.address, monkeypatch)
-        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
-        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)  # before it tries again
-        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("webpte.checkpoints.transfers.time.sleep", lambda seconds: None)  # before it tries again
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache.with_name("no token")))
         monkeypatch.delenv("HF_TOKEN", raising=False)

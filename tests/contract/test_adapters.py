@@ -18,7 +18,8 @@ from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.safetensors_file import read_safetensors
 from webpte.cli import main
 from webpte.container import MappedFile, parse_program
-from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.errors import FormatError, GraphError, InputError, UnsupportedError
+from webpte.fusion import adapters
 from webpte.llm import LLM
 from webpte.llm.adapters import MODULES
 from webpte.ops.weight_formats import format_named
@@ -150,6 +151,28 @@ def test_conversation_changes_its_adapter(models, llm):
     assert caught.value.code == "unsupported.snapshot_adapter"
 
 
+def test_restored_conversation_has_no_adapter(models, llm, tmp_path):
+    talk = llm.sequence()
+    talk.generate(tokens=TEXT, max_new_tokens=1, stop=[]).result()
+    expected = talk.fork().logits([7, 8], every=True)
+    talk.snapshot(tmp_path / "talk.state")
+    talk.generate(tokens=[5], max_new_tokens=1, stop=[], adapter="all").result()
+    talk.restore(tmp_path / "talk.state")
+    assert difference(talk.logits([7, 8], every=True), expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize("prefix", ["model.text_model.", "model.language_model.", "language_model.model."])
+def test_adapter_of_larger_model_is_that_of_its_language_model(models, tmp_path, prefix):
+    """Its patterns name modules as the larger model does."""
+    folder = tmp_path / "adapter"
+    shapes = {prefix + name.removeprefix("model."): shape for name, shape in MLP.items()}
+    down = prefix + DOWN.removeprefix("model.")
+    ranks = {name: 3 for name in shapes if "down" in name}
+    write_adapter(folder, shapes, 3, ranks, rank_pattern={"down_proj": 3}, alpha_pattern={down: 24})
+    with LLM.load(models.path, adapters={"patterns": folder}) as llm:
+        assert difference(logits(llm, adapter="patterns"), models.expected["patterns"][0]) <= TOLERANCE
+
+
 def test_adapter_of_quantized_program_equals_merged_float_weights(models, tmp_path):
     """Merged with the weights that the codes stand for."""
     path = build(models.checkpoint, tmp_path / "4w.pte", quantize="4w", embedding="none", lm_head="none")
@@ -193,12 +216,20 @@ def test_commands_use_the_first_adapter(models, tmp_path, capsys):
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
-def refused(models: Models, folder: Path, kind: type[Exception] = UnsupportedError, *, shapes=None, **config) -> str:
+def refused(
+    models: Models,
+    folder: Path,
+    kind: type[Exception] = UnsupportedError,
+    *,
+    shapes=None,
+    argument: str | None = "adapters['style']",
+    **config,
+) -> str:
     """Return the code and message of the error for an adapter."""
     write_adapter(folder, QUERIES if shapes is None else shapes, 1, **config)
     with pytest.raises(kind) as caught:
         LLM.load(models.path, adapters={"style": folder})
-    assert caught.value.argument == "adapters['style']"  # type: ignore[attr-defined]
+    assert caught.value.argument == argument  # type: ignore[attr-defined]
     return f"{caught.value.code}: {caught.value}"  # type: ignore[attr-defined]
 
 
@@ -235,6 +266,67 @@ def test_adapter_that_does_not_fit_is_refused(models, tmp_path):
     assert text.startswith("unsupported.adapter_pattern: ")
 
 
+@pytest.mark.parametrize("module", ["mlp.experts.3.gate_proj", "block_sparse_moe.experts.0.w1", "mlp.experts"])
+def test_adapter_of_experts_is_refused_by_name(models, tmp_path, module):
+    shapes = {**QUERIES, f"model.layers.1.{module}": (64, 64)}
+    text = refused(models, tmp_path / "experts", argument=None, shapes=shapes)
+    assert text.startswith("unsupported.adapter_experts: ") and f"model.layers.1.{module}" in text
+
+
+@pytest.mark.parametrize("part", ["A", "B"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_adapter_with_nonfinite_numbers_is_refused(models, tmp_path, part, value):
+    folder = tmp_path / "adapter"
+    write_adapter(folder, QUERIES, 1)
+    change_tensors(folder, {f"base_model.model.model.layers.1.self_attn.v_proj.lora_{part}.weight": value})
+    with pytest.raises(FormatError) as caught:
+        LLM.load(models.path, adapters={"style": folder})
+    assert caught.value.code == "format.adapter_values" and "layers.1.attention.wv" in str(caught.value)
+
+
+def change_tensors(folder: Path, values: dict[str, float]) -> None:
+    """Write one element of each of these tensors of an adapter."""
+    path = folder / "adapter_model.safetensors"
+    arrays = {name: tensor.read().copy() for name, tensor in read_safetensors(path).items()}
+    for name, value in values.items():
+        arrays[name][0, 0] = value
+    write_safetensors(path, arrays)
+
+
+def test_adapter_with_two_tensors_for_one_matrix_is_refused(models, tmp_path):
+    name = "layers.0.self_attn.q_proj"
+    shapes = {f"model.{name}": (64, 64), f"model.language_model.{name}": (64, 64)}
+    text = refused(models, tmp_path / "adapter", argument=None, shapes=shapes)
+    assert text.startswith("unsupported.adapter_tensors: ") and f"model.language_model.{name}" in text
+
+
+def test_pattern_without_a_module_is_warned_of(models, tmp_path, caplog):
+    write_adapter(tmp_path / "adapter", QUERIES, 1, alpha_pattern={"model.layers.0.self_attn.q": 3, "v_proj": 8})
+    with LLM.load(models.path, adapters={"style": tmp_path / "adapter"}):
+        pass
+    assert [record.getMessage() for record in caplog.records if "alpha_pattern" in record.getMessage()] == [
+        "adapters['style']: alpha_pattern names modules that the adapter does not have: 'model.layers.0.self_attn.q'"
+    ]
+
+
+def test_adapter_layers_that_the_program_lacks_are_refused(models, monkeypatch):
+    monkeypatch.setitem(adapters.OPERANDS, "linear", ("input", "input"))  # no call has the weight of a layer
+    with pytest.raises(GraphError) as caught:
+        LLM.load(models.path, adapters={"one": models.folders["one"]})
+    assert caught.value.code == "graph.adapter_layers" and "layers.1.feed_forward.w2" in str(caught.value)
+
+
+def test_list_of_modules_with_experts_is_read(models):
+    """Versions up to 0.2 list experts and tables, whose numbers are not those of a layer."""
+    listed = {
+        "layers.0.experts.0.w1": ["x", 64, 64, 0, 4, 0, 0, 1.0],
+        "per_layer_embeddings": ["y", 9, 9, 0, 9, 0, 0, 1.0],
+    }
+    layer = {"layers.1.feed_forward.w2": [DOWN, 64, 128, 0, 64, 0, 0, 1.0]}
+    layers = read_adapters({"one": models.folders["one"]}, json.dumps(listed | layer).encode(), "model.pte")
+    assert {*layers["one"]} == {*layer}
+
+
 def test_adapter_names_and_folders_are_checked(models, llm, tmp_path):
     with pytest.raises(InputError, match="Did you mean scaled"):
         llm.generate(tokens=TEXT, adapter="scale")
@@ -242,9 +334,9 @@ def test_adapter_names_and_folders_are_checked(models, llm, tmp_path):
         plain.generate(tokens=TEXT, adapter="all")
     assert caught.value.code == "input.unknown_adapter"
     wrong: list[Any] = [{"a:b": tmp_path}, {"": tmp_path}, ["all"], {"a": 3}, {"a": tmp_path / "none"}]
-    for adapters in wrong:
+    for folders in wrong:
         with pytest.raises(InputError, match="adapters"):
-            LLM.load(models.path, adapters=adapters)
+            LLM.load(models.path, adapters=folders)
 
 
 def test_program_without_modules_is_refused(models, tmp_path):

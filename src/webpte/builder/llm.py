@@ -214,7 +214,7 @@ def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, siz
     encoders = [] if source.vision is None else [trace_encoder(source.vision, recipe)]
     metadata = decoder_metadata(source, sizes)
     program = program_of([forward, *encoders], [_constant_method(name, value) for name, value in metadata.items()])
-    modules = Span.of("modules of the layers", adapter_modules(source))
+    modules = Span.of("modules of the layers", adapter_modules(source.architecture, source.family.names))
     return replace(program, named_data=MappingProxyType({**program.named_data, MODULES: modules}))
 
 

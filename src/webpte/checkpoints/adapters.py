@@ -2,18 +2,20 @@
 
 A folder has adapter_config.json and adapter_model.safetensors. Their names are those of the modules of the checkpoint.
 A program of the builder says which rows of which module each of its layers has, and in which order: `adapter_modules`.
+Every tensor of an adapter is applied, or refused by name.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +23,15 @@ from ..container.flat import quoted_name
 from ..errors import FormatError, InputError, UnsupportedError
 from ..llm.prompts import read_json_object
 from ..typing import PathLike
-from .family import Checkpoint
+from .architecture import Architecture
+from .recipe import EXPERT, PER_LAYER_EMBEDDING
 from .safetensors_file import FloatTensor, read_safetensors
-from .weights import EMBEDDING, HEAD, WeightSource, by_layer, map_weights
+from .shapes import parameter_shapes
+from .text_part import text_name
+from .weights import EMBEDDING, HEAD, TensorNames, WeightSource, by_layer, map_weights
 
 Array = np.ndarray[Any, Any]
+logger = logging.getLogger(__name__)
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 MAX_RANK = 1024
 MAX_ALPHA = 1e6
@@ -39,7 +45,7 @@ _KINDS = {
     "modules_to_save": "whole modules",
     "lora_bias": "biases",
     "trainable_token_indices": "rows of the embedding",
-    "target_parameters": "parameters that are not those of linear layers",
+    "target_parameters": "parameters that are not those of linear layers, such as experts",
     "fan_in_fan_out": "transposed weights",
     "alora_invocation_tokens": "an adapter that begins at a token (aLoRA)",
     "layer_replication": "replicated layers",
@@ -88,16 +94,19 @@ class LowRank:
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
-def adapter_modules(checkpoint: Checkpoint) -> bytes:
-    """Return which rows of which modules the layers of a program have, for the program."""
-    shapes = {name: source.shape for name, source in checkpoint.weights.sources.items()}
-    sources = map_weights(shapes, checkpoint.architecture, checkpoint.family.names)
-    layers = {
-        name.removesuffix(".weight"): source
-        for name, source in sources.items()
-        if name.endswith(".weight") and len(source.shape) == 2 and name not in (EMBEDDING, HEAD)
-    }
+def adapter_modules(model: Architecture, names: TensorNames) -> bytes:
+    """Return which rows of which modules the linear layers of a program have, for the program."""
+    sources = map_weights(parameter_shapes(model), model, names)
+    layers = {name.removesuffix(".weight"): sources[name] for name in sources if _is_linear(name, sources[name].shape)}
     return json.dumps({name: _numbers(source) for name, source in layers.items()}, separators=(",", ":")).encode()
+
+
+_TABLES = (EMBEDDING, HEAD, f"{PER_LAYER_EMBEDDING}.weight")  # matrices of tables, not of linear layers
+
+
+def _is_linear(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether a parameter is the matrix of a linear layer. The experts of a layer are one call."""
+    return name.endswith(".weight") and len(shape) == 2 and EXPERT not in name and name not in _TABLES
 
 
 def _numbers(source: WeightSource) -> list[Any]:
@@ -106,9 +115,10 @@ def _numbers(source: WeightSource) -> list[Any]:
 
 
 def _read_modules(data: bytes, where: str) -> dict[str, WeightSource]:
-    """Return what `adapter_modules` has written, checked."""
+    """Return what `adapter_modules` has written, checked. Earlier versions listed experts and tables, too."""
     try:
-        return {str(name): _source(numbers) for name, numbers in dict(json.loads(data)).items()}
+        listed = {str(name): numbers for name, numbers in dict(json.loads(data)).items()}
+        return {name: _source(numbers) for name, numbers in listed.items() if _is_linear(f"{name}.weight", (0, 0))}
     except (ValueError, TypeError, RecursionError) as error:
         raise FormatError(f"{where}: its list of modules is invalid: {error}", code="adapter_modules") from error
 
@@ -151,25 +161,43 @@ def _read_adapter(argument: str, folder: Path, layers: Mapping[str, Mapping[str,
     _check_kind(argument, config)
     pairs = _pairs(argument, read_safetensors(folder / TENSORS))
     _check_modules(argument, pairs, layers, config.get("base_model_name_or_path"))
+    _check_patterns(argument, config, pairs.values())
     matrices: dict[str, LowRank] = {}
     misfit = []
-    for module, (first, second) in pairs.items():
-        for name, source in layers[module].items():
-            rank = _by_module(argument, config, "r", "rank_pattern", module)
+    for module, (name, first, second) in pairs.items():
+        for layer, source in layers[module].items():
+            rank = _by_module(argument, config, "r", "rank_pattern", name)
             expected = (rank, source.shape[1]), (source.stored_shape[0], rank)
             if (first.shape, second.shape) != expected:
-                misfit.append(f"{module}: expected {_shapes(*expected)}, got {_shapes(first.shape, second.shape)}")
+                misfit.append(f"{name}: expected {_shapes(*expected)}, got {_shapes(first.shape, second.shape)}")
                 break
-            alpha = _by_module(argument, config, "lora_alpha", "alpha_pattern", module)
+            alpha = _by_module(argument, config, "lora_alpha", "alpha_pattern", name)
             scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-            matrices[name] = LowRank(first, second, scale, source)
+            matrices[layer] = LowRank(first, second, scale, source)
     if misfit:
         lines = "\n".join(f"  {line}" for line in misfit)
         raise InputError(
             f"its matrices do not fit the layers of the model:\n{lines}\n", argument=argument, code="adapter_shape",
             hint=_base(config.get("base_model_name_or_path")),
         )  # fmt: skip
+    _check_finite(argument, matrices)
     return matrices
+
+
+def _check_finite(argument: str, matrices: Mapping[str, LowRank]) -> None:
+    """Refuse NaN and infinities, which would be in the logits of every answer."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        damaged = [name for name, each in matrices.items() for part in (each.down, each.up) if not _is_finite(part())]
+    if damaged:
+        raise FormatError(
+            "\n".join([f"{argument}: expected finite numbers, got NaN or infinities in the matrices of",
+                       *by_layer(dict.fromkeys(damaged))]),
+            code="adapter_values",
+        )  # fmt: skip
+
+
+def _is_finite(matrix: Array) -> bool:
+    return bool(np.isfinite(matrix).all())
 
 
 def _check_kind(argument: str, config: Mapping[str, Any]) -> None:
@@ -193,33 +221,53 @@ def _check_kind(argument: str, config: Mapping[str, Any]) -> None:
         )
 
 
-def _pairs(argument: str, tensors: Mapping[str, FloatTensor]) -> dict[str, tuple[FloatTensor, FloatTensor]]:
-    """Return both matrices of each module. Names of the language model in a larger one are those of the former."""
+class _Pair(NamedTuple):
+    """Both matrices of a module, by the name that PEFT gives it."""
+
+    name: str
+    first: FloatTensor
+    second: FloatTensor
+
+
+def _pairs(argument: str, tensors: Mapping[str, FloatTensor]) -> dict[str, _Pair]:
+    """Return the matrices of each module, by the name that it has in the language model alone."""
     parts: dict[str, dict[str, FloatTensor]] = defaultdict(dict)
     other = []
     for name, tensor in tensors.items():
         match = _TENSOR.fullmatch(name)
-        if match is None or len(tensor.shape) != 2:
+        module = "" if match is None else match["module"].removeprefix(_PREFIX)
+        if match is None or len(tensor.shape) != 2 or match["part"] in parts[module]:
             other.append(name)
-            continue
-        module = match["module"].removeprefix(_PREFIX).replace("language_model.", "", 1)
-        parts[module][match["part"]] = tensor
-    other += [f"{module}.lora_{part}" for module, both in parts.items() for part in "AB" if part not in both]
+        else:
+            parts[module][match["part"]] = tensor
+    other += [f"{module}.lora_{part}" for module, both in parts.items() for part in "AB" if both and part not in both]
+    pairs: dict[str, _Pair] = {}
+    for name, both in parts.items():
+        if len(both) == 2 and pairs.setdefault(text_name(name), _Pair(name, both["A"], both["B"])).name != name:
+            other.append(name)
     if other:
         raise UnsupportedError(
-            "\n".join(
-                [f"{argument}: expected pairs of lora_A and lora_B of linear layers, got also", *by_layer(other)]
-            ),
+            "\n".join([f"{argument}: expected a pair of lora_A and lora_B for each layer, got also", *by_layer(other)]),
             other,
             code="adapter_tensors",
         )
-    return {module: (both["A"], both["B"]) for module, both in parts.items()}
+    return pairs
 
 
-def _check_modules(argument: str, pairs: Mapping[str, object], layers: Mapping[str, object], base: object) -> None:
-    unknown = [module for module in pairs if module not in layers]
+_EXPERT = re.compile(r"\.experts(\.|$)")
+
+
+def _check_modules(argument: str, pairs: Mapping[str, _Pair], layers: Mapping[str, object], base: object) -> None:
+    unknown = [pair.name for module, pair in pairs.items() if module not in layers]
     if not unknown and pairs:
         return
+    if experts := [name for name in unknown if _EXPERT.search(name)]:
+        raise UnsupportedError(
+            "\n".join([f"{argument}: adapters of experts are not supported, got", *by_layer(experts)]),
+            experts,
+            code="adapter_experts",
+            hint="Merge it into its base model with PEFT (merge_and_unload), and export the result.",
+        )
     kinds = sorted({name.rpartition(".")[2] for name in layers})
     raise InputError(
         argument=argument,
@@ -235,19 +283,29 @@ def _base(name: object) -> str:
     return f"Load the program of the adapter's base model{named}."
 
 
+def _check_patterns(argument: str, config: Mapping[str, Any], pairs: Iterable[_Pair]) -> None:
+    """Refuse regular expressions, and warn of names that no module of the adapter has."""
+    names = [f".{pair.name}" for pair in pairs]
+    for field in ("rank_pattern", "alpha_pattern"):
+        listed = config.get(field) or {}
+        if not isinstance(listed, dict):
+            raise FormatError(argument=argument, expected=f"an object as {field}", got=type(listed).__name__)
+        if others := [pattern for pattern in listed if not _PLAIN.fullmatch(pattern)]:
+            raise UnsupportedError(
+                argument=argument,
+                expected=f"names of modules in {field}",
+                got=f"{others[0]!r:.80}",
+                code="adapter_pattern",
+                hint="Write the name of each module.",
+            )
+        if unused := [each for each in listed if not any(name.endswith(f".{each}") for name in names)]:
+            shown = ", ".join(map(quoted_name, unused[:4])) + (" ..." if unused[4:] else "")
+            logger.warning("%s: %s names modules that the adapter does not have: %s", argument, field, shown)
+
+
 def _by_module(argument: str, config: Mapping[str, Any], field: str, patterns: str, module: str) -> Any:
     """Return a positive number: that of the first pattern that names the module, else that of the field."""
     listed = config.get(patterns) or {}
-    if not isinstance(listed, dict):
-        raise FormatError(argument=argument, expected=f"an object as {patterns}", got=type(listed).__name__)
-    if others := [pattern for pattern in listed if not _PLAIN.fullmatch(pattern)]:
-        raise UnsupportedError(
-            argument=argument,
-            expected=f"names of modules in {patterns}",
-            got=f"{others[0]!r:.80}",
-            code="adapter_pattern",
-            hint="Write the name of each module.",
-        )
     named = (number for name, number in listed.items() if f".{module}".endswith(f".{name}"))
     value: Any = next(named, config.get(field))
     kinds, limit = ((int,), MAX_RANK) if field == "r" else ((int, float), MAX_ALPHA)

@@ -63,6 +63,12 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**_DEFAULTS.get(config["model_type"], defaults), **shared, **inner}
 
 
+def text_name(name: str) -> str:
+    """Return the name that a part of the language model in a wrapper has alone."""
+    prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+    return _PREFIXES.get(prefix, "") + name.removeprefix(prefix)
+
+
 def text_tensors(where: str, tensors: Mapping[str, Tensor], encoder: str | None) -> dict[str, Tensor]:
     """Return the tensors of the language model by the names that it has alone. Log what is left out.
 
@@ -76,8 +82,7 @@ def text_tensors(where: str, tensors: Mapping[str, Tensor], encoder: str | None)
         if part is not None:
             left_out.add(part)
             continue
-        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-        result[_PREFIXES.get(prefix, "") + name.removeprefix(prefix)] = tensor
+        result[text_name(name)] = tensor
     if left_out:
         logger.warning("%s: the language model is read; left out: %s", where, ", ".join(sorted(left_out)))
     return result

@@ -8,7 +8,7 @@ with the first matrices: `webpte.adapter_down`. The product with the second is a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -38,7 +38,7 @@ class AdapterMatrices(Protocol):
     """The matrices of all adapters, by the names of the layers."""
 
     @property
-    def layers(self) -> Container[str]:
+    def layers(self) -> Collection[str]:
         """Return the layers that an adapter changes."""
 
     def down(self, layers: Sequence[str]) -> TensorSpec:
@@ -56,13 +56,25 @@ class _Layer(NamedTuple):
 
 
 def with_adapters(graph: Graph, matrices: AdapterMatrices, rows: int) -> Graph:
-    """Add adapters to a graph of `rows` rows of tokens. Its last input becomes their numbers (rows,)."""
+    """Add adapters to a graph of `rows` rows of tokens. Its last input becomes their numbers (rows,).
+
+    Every layer of an adapter must be in the graph: an adapter that is applied in part still gives fluent text.
+    """
     rewriter = Rewriter(graph)
     adapters = rewriter.add(TensorSpec(DType.INT32, (rows,), DType.INT32, dynamic=True))
     before: dict[int, Call] = {}  # calls to insert before a step, and after one
     after: dict[int, Call] = {}
     groups: dict[int, list[_Layer]] = defaultdict(list)
-    for layer in _layers(rewriter, matrices.layers):
+    adapted = _layers(rewriter, matrices.layers)
+    if missing := sorted({*matrices.layers} - {layer.name for layer in adapted}):
+        raise GraphError(
+            argument="adapters",
+            expected="linear layers of the program",
+            got=", ".join(missing[:4]) + (" ..." if missing[4:] else ""),
+            code="adapter_layers",
+            hint="Export the checkpoint again with webpte export.",
+        )
+    for layer in adapted:
         groups[layer.x].append(layer)
     for x, layers in groups.items():
         spec = tensor_spec(rewriter, x)
@@ -95,7 +107,7 @@ def _check(name: str, x: TensorSpec, a: TensorSpec, out: TensorSpec, b: TensorSp
         )
 
 
-def _layers(rewriter: Rewriter, names: Container[str]) -> list[_Layer]:
+def _layers(rewriter: Rewriter, names: Collection[str]) -> list[_Layer]:
     """Return the layers with these names, in their order."""
     layers = []
     for index in range(len(rewriter.steps)):

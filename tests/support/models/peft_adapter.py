@@ -56,3 +56,18 @@ def write_merged(checkpoint: Path, adapter: Path, scales: dict[str, float], fold
         a, b = (matrices[f"base_model.model.{module}.lora_{part}.weight"].astype(np.float64) for part in "AB")
         arrays[f"{module}.weight"] = (arrays[f"{module}.weight"] + scale * (b @ a)).astype("<f4")
     write_safetensors(folder / "model.safetensors", arrays)
+
+
+def with_adapter(model: Any, folder: Path, targets: str | list[str] = "all-linear", **config: Any) -> Any:
+    """Return PEFT's model with an adapter of random matrices, and save the adapter in a folder."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(model, LoraConfig(target_modules=targets, **{"r": 4, "lora_alpha": 8, **config})).eval()
+    random = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, matrix in adapted.named_parameters():
+            if "lora_" in name:
+                matrix.copy_(torch.randn(matrix.shape, generator=random) * 0.2)
+    adapted.save_pretrained(folder)
+    return adapted

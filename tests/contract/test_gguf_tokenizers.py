@@ -13,6 +13,7 @@ import webpte
 from tests.support.harness.errors import raises
 from webpte.checkpoints.config import Fields
 from webpte.checkpoints.gguf_tokenizer import rebuild_tokenizer
+from webpte.llm import Tokenizer
 
 TEXTS = (
     "The quick brown fox jumps over 12345 lazy dogs, doesn't it? I'LL say it'S SO.",
@@ -43,7 +44,7 @@ def vocabulary() -> dict[str, Any]:
 def rebuilt(vocabulary: dict[str, Any], kind: str) -> Any:
     import tokenizers
 
-    keys = {**vocabulary, "model": "gpt2", "pre": kind}
+    keys = {"model": "gpt2", **vocabulary, "pre": kind}
     fields = Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
     return tokenizers.Tokenizer.from_str(rebuild_tokenizer(fields, Path("x.gguf")))
 
@@ -93,27 +94,56 @@ def test_gguf_tokenizer_unknown_kind_is_refused(vocabulary, model, kind):
         rebuild_tokenizer(fields, Path("x.gguf"))
 
 
+def test_user_defined_tokens_are_found_in_texts_and_written(vocabulary):
+    """As <think> of Qwen3: a token in every text, and no special one."""
+    extended = {
+        **vocabulary,
+        "tokens": [*vocabulary["tokens"], "<think>", "</think>"],
+        "token_type": [*vocabulary["token_type"], 4, 4],
+    }
+    ours = Tokenizer(rebuilt(extended, "qwen2"))
+    think, end = (ours.token_id(text) for text in ("<think>", "</think>"))
+    ids = ours.encode("<think>hm</think><|im_end|>")
+    assert ids[0] == think and ids.count(end) == 1 and ours.token_id("<|im_end|>") not in ids
+    assert ours.decode(ids) == "<think>hm</think><|im_end|>"
+    assert {ours.token_id("<|im_start|>"), ours.token_id("<|im_end|>")} == ours.special_ids
+
+
+@pytest.mark.parametrize("types", [None, [1, 1, 3]])
+def test_gguf_tokenizer_without_a_type_for_each_token_is_refused(vocabulary, types):
+    """Its special tokens would be text, and prompts three times as long."""
+    keys = {key: value for key, value in {**vocabulary, "token_type": types}.items() if value is not None}
+    with raises(webpte.FormatError, "tokenizer.ggml", "token_type" if types is None else "3 types"):
+        rebuilt(keys, "qwen2")
+    with raises(webpte.FormatError, "tokenizer.ggml", "token_type" if types is None else "3 types"):
+        rebuilt({**keys, "model": "gemma4"}, "")
+
+
 def test_gemma_4_tokens_equal_transformers(tmp_path):
     """Its merges are of characters, spaces are tokens, and what has no token is bytes."""
     from tokenizers import Tokenizer, models, normalizers, trainers
     from transformers import GemmaTokenizer
 
-    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    named = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<|tool_call>", "<h1>"]
+    special = [*named, *(f"<0x{byte:02X}>" for byte in range(256))]
     learned = Tokenizer(models.BPE())
     learned.normalizer = normalizers.Replace(" ", "\u2581")
     trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special, limit_alphabet=60, show_progress=False)
     learned.train_from_iterator(TEXTS * 3, trainer)
     model = json.loads(learned.to_str())["model"]
     pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-    theirs = GemmaTokenizer(vocab=model["vocab"], merges=pairs, additional_special_tokens=["<|turn>"])
+    theirs = GemmaTokenizer(vocab=model["vocab"], merges=pairs, additional_special_tokens=["<|turn>", "<|tool_call>"])
+    theirs.add_tokens(["<h1>"])
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    kinds = [3] * 6 + [6] * 256 + [1] * (len(tokens) - 262)
+    kinds = [3] * 6 + [4, 1] + [6] * 256 + [1] * (len(tokens) - 264)  # converters mark some special tokens as 4
     keys = {"model": "gemma4", "tokens": tokens, "merges": [" ".join(pair) for pair in pairs], "token_type": kinds}
     fields = Fields(
         "x.gguf", {f"tokenizer.ggml.{key}": value for key, value in {**keys, "unknown_token_id": 3}.items()}
     )
     ours = Tokenizer.from_str(rebuild_tokenizer(fields, Path("x.gguf")))
-    for text in (*TEXTS, "<|turn>user says  hi", "\U0001f642 and"):
+    added = ours.get_added_tokens_decoder().values()
+    assert {token.content for token in added if token.special} == {*named[:7]}
+    for text in (*TEXTS, "<|turn>user says  hi", "\U0001f642 and", "<h1><|tool_call> x</h1>"):
         encoded = ours.encode(text, add_special_tokens=False).ids
         assert encoded == theirs.encode(text, add_special_tokens=False), text
         assert ours.decode(encoded, skip_special_tokens=False) == text
@@ -171,6 +201,8 @@ def test_tokens_equal_sentencepiece(pieces):
 
     prefixed, model = pieces
     ours = tokenizers.Tokenizer.from_str(rebuild_tokenizer(keys_of(model, prefixed), Path("x.gguf")))
+    control = {number for number in range(model.get_piece_size()) if model.is_control(number)}
+    assert Tokenizer(ours).special_ids == control  # and no user-defined piece
     for text in SPACED:
         if "[INST]" in text:  # SentencePiece takes no control symbols from texts, and models are spoken to by them
             assert ours.token_to_id("[INST]") in ours.encode(text).ids

@@ -7,19 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
-from ..llm.tokenizer_formats import CONTRACTIONS, CONTROL, LLAMA3_WORDS, USER_DEFINED, WHITESPACE, sentencepiece_bpe
+from ..llm.tokenizer_formats import (
+    CONTRACTIONS,
+    CONTROL,
+    LLAMA3_WORDS,
+    NORMAL,
+    USER_DEFINED,
+    WHITESPACE,
+    sentencepiece_bpe,
+)
 from .config import Fields, as_json
 
 SPACE = "\u2581"  # in place of spaces, in the tokens of Gemma 4
+UNMERGED = -1  # beside the types of tokens: a normal token that no merge makes, such as <h1> of Gemma 4
+_COLUMN_TYPES = {"tokens": (str,), "scores": (float, int), "token_type": (int,)}
+_COLUMN_NOUNS = {"tokens": "tokens", "scores": "scores", "token_type": "types"}
 _TOKENIZER_HINT = "Export from the safetensors checkpoint, which has a tokenizer.json."
 
 
 def rebuild_sentencepiece(fields: Fields) -> str:
     """Return the contents of a tokenizer.json."""
     keys = fields.with_prefix("tokenizer.ggml.")
-    keys.require("tokens", "scores", "token_type")
     _refuse_rewriting(keys)
-    pieces, scores, kinds = _columns(keys)
+    pieces, scores, kinds = _columns(keys, "tokens", "scores", "token_type")
     prefixed, unknown = keys.boolean("add_space_prefix", True), keys.token_id("unknown_token_id")
     return str(sentencepiece_bpe(pieces, scores, kinds, unknown, prefixed=prefixed).to_str())
 
@@ -46,17 +56,19 @@ def _refuse_rewriting(keys: Fields) -> None:
         )
 
 
-def _columns(keys: Fields) -> tuple[list[str], list[float], list[int]]:
-    pieces, scores = keys.list_of("tokens", str), keys.list_of("scores", float, int)
-    kinds = keys.list_of("token_type", int)
-    if not len(pieces) == len(scores) == len(kinds):
+def _columns(keys: Fields, *names: str) -> list[list[Any]]:
+    """Return lists that have an entry for each token."""
+    keys.require(*names)
+    columns = [keys.list_of(name, *_COLUMN_TYPES[name]) for name in names]
+    counts = {name: len(column) for name, column in zip(names, columns, strict=True)}
+    if len(set(counts.values())) > 1:
         raise FormatError(
             argument=f"{keys.where}: tokenizer.ggml",
-            expected="a score and a type for each token",
-            got=f"{len(pieces)} tokens, {len(scores)} scores and {len(kinds)} types",
+            expected=f"lists of equal length: {', '.join(names)}",
+            got=", ".join(f"{count} {_COLUMN_NOUNS[name]}" for name, count in counts.items()),
             code="tokenizer",
         )
-    return pieces, scores, kinds
+    return columns
 
 
 # GGUF's names of pre-tokenizers. Unknown ones are refused: a guess would give other tokens.
@@ -71,6 +83,7 @@ _TEKKEN = ("tekken",)  # that of newer Mistrals
 _SEED = ("seed-coder",)  # Seed-OSS's
 _KINDS = _GPT2 + _DIGITS + _LLAMA3 + _CL100K + _QWEN2 + _QWEN35 + _GPT4O + _TEKKEN + _SEED
 _BOS_FIRST = _LLAMA3 + _TEKKEN  # with these, every text begins with BOS by default
+_COMPOSED = _QWEN2 + _QWEN35 + ("command-r",)  # with these, texts are normalized to NFC
 
 _CAPITALS, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _WORDS = {
@@ -113,17 +126,16 @@ def _byte_level(fields: Fields, path: Path) -> str:
             hint=_TOKENIZER_HINT,
         )
     keys.require("merges")
-    tokens = keys.list_of("tokens", str)
+    tokens, kinds = _columns(keys, "tokens", "token_type")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
     # Tokenizers of Llama 3 and newer Mistrals do not split words that are tokens.
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut in _BOS_FIRST))
-    if cut in _QWEN2 + _QWEN35:
+    if cut in _COMPOSED:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
     tokenizer.decoder = decoders.ByteLevel()
-    kinds = keys.list_of("token_type", int)
-    _add_special(tokenizer, tokens, kinds)
+    _add_tokens(tokenizer, tokens, kinds, special=(CONTROL,), plain=(USER_DEFINED,))
     return str(tokenizer.to_str())
 
 
@@ -132,8 +144,9 @@ def _with_spaces(fields: Fields) -> str:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     keys = fields.with_prefix("tokenizer.ggml.")
-    keys.require("tokens", "merges", "token_type")
-    tokens, unknown = keys.list_of("tokens", str), keys.token_id("unknown_token_id")
+    keys.require("merges")
+    tokens, kinds = _columns(keys, "tokens", "token_type")
+    unknown = keys.token_id("unknown_token_id")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
     unk = tokens[unknown] if unknown is not None and unknown < len(tokens) else None
@@ -141,15 +154,26 @@ def _with_spaces(fields: Fields) -> str:
     tokenizer.normalizer = normalizers.Replace(" ", SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
-    _add_special(tokenizer, tokens, keys.list_of("token_type", int))
+    # Its files mark special tokens such as <|tool_call> as user-defined, and tokens that no merge makes as normal ones.
+    merged = {left + right for left, right in merges}
+    kinds = [
+        UNMERGED if k == NORMAL and len(t) > 1 and t not in merged else k for t, k in zip(tokens, kinds, strict=True)
+    ]
+    _add_tokens(tokenizer, tokens, kinds, special=(CONTROL, USER_DEFINED), plain=(UNMERGED,))
     return str(tokenizer.to_str())
 
 
-def _add_special(tokenizer: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
+def _add_tokens(
+    tokenizer: Any, tokens: Sequence[str], kinds: Sequence[int], *, special: Sequence[int], plain: Sequence[int]
+) -> None:
+    """Add the tokens that are found in texts before anything is merged; those of the types `special` as special."""
     from tokenizers import AddedToken
 
-    special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (CONTROL, USER_DEFINED)]
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    columns = list(zip(tokens, kinds, strict=True))
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token, kind in columns if kind in plain])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token, kind in columns if kind in special]
+    )
 
 
 def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, str]:

@@ -45,6 +45,7 @@ def fields() -> dict[str, Any]:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": [*map(chr, range(33, 32 + len(talker.CHARACTERS))), "he"],
+        "tokenizer.ggml.token_type": [1] * len(talker.CHARACTERS),
         "tokenizer.ggml.merges": ["h e"],
         "tokenizer.ggml.eos_token_id": talker.CHARACTERS.index("~"),
     }

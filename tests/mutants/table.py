@@ -854,6 +854,8 @@ MUTANTS = (
         "if len(set(counts.values())) > 1:",
         "if False:",
         "tests/contract/test_gguf_tokenizers.py",
+    ),
+    Mutant(
         "adapter without the factor of its layer",
         "checkpoints/adapters.py",
         "np.float32(self.scale * self.source.factor)",

@@ -85,60 +85,61 @@ def short(name: str) -> str:
 
 
 OVERVIEW = (
-    "From a PyTorch model to any GPU",
-    "ExecuTorch exports a PyTorch model to a .pte file. webpte runs it from Python, in a chat and in a web page.",
+    "From a checkpoint to any GPU",
+    "GGUF files, safetensors and PyTorch models become a .pte program. webpte runs it from Python, as a server and in "
+    "a web page.",
 )
-STAGES = (
-    ("your model", "PyTorch", "grey"),
-    ("model.pte", "a file", "orange"),
-    ("webpte", "pip install webpte", "blue"),
-)
-STEPS = ("ExecuTorch", "load")  # from one stage to the next
+SOURCES = (("GGUF", "one file"), ("safetensors", "a folder, or hf:org/name"), ("PyTorch", "a module, by ExecuTorch"))
+STAGES = (("model.pte", "a program", "orange"), ("webpte", "any GPU", "blue"))
 USES = (
-    ("run it from Python", "Vulkan, Metal, DX12; NumPy in and out"),
-    ("generate text", "chat, JSON schemas, an API server"),
-    ("run it in a web page", "static files, the visitor's GPU"),
+    ("Python", "NumPy in and out, text, vectors"),
+    ("a server, a terminal", "OpenAI, Anthropic, Ollama; chat"),
+    ("a web page", "static files, the visitor's GPU"),
 )
 
 
 def overview() -> Drawing:
-    """Not drawn from the program: from a model to the three places where it runs."""
+    """Not drawn from the program: from what people have to the three places where it runs."""
     drawing = Drawing("overview", 860, 236, *OVERVIEW)
+    for n, (title, below) in enumerate(SOURCES):
+        y = 2 + 84 * n
+        _box(drawing, 0, y, 176, title, below, "grey")
+        drawing.line(f"M178,{y + 32} C206,{y + 32} 206,118 230,118", "line", "grey")
     for n, stage in enumerate(STAGES):
-        _stage(drawing, 210 * n, 84, *stage)
-    for x, label in zip((140, 350), STEPS, strict=True):
-        drawing.arrow(x + 8, 118, 54)
-        drawing.text(x + 35, 106, label, "small", "middle")
+        _stage(drawing, 232 + 176 * n, 84, 126, *stage)
+    drawing.arrow(362, 118, 42)
     for n, use in enumerate(USES):
         y = 2 + 84 * n
-        drawing.line(f"M560,118 C590,118 590,{y + 32} 612,{y + 32}", "line", "blue")
-        _use(drawing, 614, y, *use)
+        drawing.line(f"M536,118 C574,118 574,{y + 32} 604,{y + 32}", "line", "blue")
+        _box(drawing, 606, y, 252, *use, "green")
     return drawing
 
 
 def narrow_overview() -> Drawing:
     """The same from top to bottom, for a phone."""
-    drawing = Drawing("overview-narrow", 340, 508, *OVERVIEW)
+    drawing = Drawing("overview-narrow", 340, 632, *OVERVIEW)
+    for n, (title, below) in enumerate(SOURCES):
+        y = 2 + 72 * n
+        _box(drawing, 48, y, 244, title, below, "grey")
+        drawing.line(f"M294,{y + 32} C334,{y + 32} 334,260 242,260", "line", "grey")
     for n, stage in enumerate(STAGES):
-        _stage(drawing, 100, 2 + 104 * n, *stage)
-    for y, label in zip((70, 174), STEPS, strict=True):
-        drawing.arrow_down(170, y + 4, 28)
-        drawing.text(182, y + 22, label, "small")
+        _stage(drawing, 100, 226 + 100 * n, 140, *stage)
+    drawing.arrow_down(170, 296, 26)
     for n, use in enumerate(USES):
-        y = 298 + 72 * n
-        drawing.line(f"M100,244 C24,244 24,{y + 32} 46,{y + 32}", "line", "blue")
-        _use(drawing, 48, y, *use)
+        y = 420 + 72 * n
+        drawing.line(f"M98,360 C6,360 6,{y + 32} 46,{y + 32}", "line", "blue")
+        _box(drawing, 48, y, 244, *use, "green")
     return drawing
 
 
-def _stage(drawing: Drawing, x: float, y: float, title: str, below: str, color: str) -> None:
-    drawing.box(x, y, 140, 68, color)
-    drawing.text(x + 70, y + 30, title, "head", "middle")
-    drawing.text(x + 70, y + 50, below, "small", "middle")
+def _stage(drawing: Drawing, x: float, y: float, width: float, title: str, below: str, color: str) -> None:
+    drawing.box(x, y, width, 68, color)
+    drawing.text(x + width / 2, y + 30, title, "head", "middle")
+    drawing.text(x + width / 2, y + 50, below, "small", "middle")
 
 
-def _use(drawing: Drawing, x: float, y: float, title: str, below: str) -> None:
-    drawing.box(x, y, 244, 64, "green")
+def _box(drawing: Drawing, x: float, y: float, width: float, title: str, below: str, color: str) -> None:
+    drawing.box(x, y, width, 64, color)
     drawing.text(x + 14, y + 27, title, "head")
     drawing.text(x + 14, y + 47, below, "small")
 

@@ -144,10 +144,30 @@ def test_files_that_pages_link_to_exist(page):
         ("load 1.25 ms\n", "varies", "load 1.25 ms of GPU\n", False),
         ("load 1.25 ms\n", "varies", "load ...\n", False),
         ("a 1\na 1\n", "varies", "a 1\n", False),
+        ("48 files, 119 MB\n", "varies", "44 files, 120 MB\n", True),
+        ("b 99 kB in 3 s\na 9 kB in 3 s\n", "varies", "a 9.5 kB in 30 ms\nb 0.1 MB in 30 ms\n", True),
+        ("76 kB\n", "varies", "63 kB\n", False),
+        ("55 files\n", "varies", "44 files\n", False),
+        ("1,200 MB/s\n", "varies", "44 MB/s\n", True),
     ],
 )
 def test_output_is_compared(printed, mark, shown, same):
     assert pages.agrees(printed, pages.Block("output", mark, shown, 1)) is same
+
+
+def test_block_that_serves_prints_its_address_with_the_default_port(tmp_path):
+    page, program = tmp_path / "page.md", tmp_path / "server.py"
+    page.write_text("```sh serves\npython server.py\n```\n```output\nopen http://127.0.0.1:8000\n```\n")
+    program.write_text(
+        'import os, time\nprint(\'{"event": "a line of the log"}\')\n'
+        "print(f'open http://127.0.0.1:{os.environ[\"WEBPTE_SERVE_PORT\"]}', flush=True)\ntime.sleep(600)\n"
+    )
+    (step,) = pages.steps(page)
+    (printed,) = run_pages.run_step(step, tmp_path, os.environ)
+    assert printed == "open http://127.0.0.1:8000\n" and pages.agrees(printed, step.parts[0].shown)
+    program.write_text("print('no model')\n")
+    with pytest.raises(AssertionError, match="ended without an address:\nno model"):
+        run_pages.run_step(step, tmp_path, os.environ)
 
 
 def test_blocks_become_files(tmp_path):

@@ -3,8 +3,10 @@
 - Blocks of the languages `python` and `sh` run, in the order of the page and all in one folder.
 - A Python block that starts with `# name.py` is that file; one that does not continues the file above it.
 - A block of the language `output` is what the block above it printed, to the letter. `output varies` is a real run
-  too, but numbers (with their units), bars, spaces and the order of lines may differ: times and sizes of memory do.
+  too, but numbers (with their units), bars, spaces and the order of lines may differ. Times and rates depend on the
+  machine; sizes and counts of files may drift by a fifth at most, because a reader plans with them.
 - What a block prints is shown, unless it is marked `quiet`. One marked `fails` must fail; its errors are shown as well.
+- `sh serves` is a server, which ends when it has printed its address: that line is its `output`.
 - `python fragment` is shown only, and must parse. `console` is commands that do not end by themselves; other languages,
   such as `text`, are shown only.
 
@@ -22,11 +24,14 @@ ROOT = Path(__file__).parents[3]
 PAGES = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md"))
 PAGES += tuple(sorted(ROOT.glob("docs/**/*.md")))
 SHOWN = {"", "console", "js", "json", "text", "toml", "wgsl", "yaml"}
-MARKS = {"python": {"fragment", "quiet", "fails"}, "sh": {"quiet", "fails"}, "output": {"varies"}}
+MARKS = {"python": {"fragment", "quiet", "fails"}, "sh": {"quiet", "fails", "serves"}, "output": {"varies"}}
 _FENCE = re.compile(r"^(```+)([^\n`]*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\w+\.py)\n")
 _UNIT = r"(?: ?(?:[kMGT]i?B|B|bytes|[nµm]?s|[kMGT]?FLOPS?|ops|tok|tokens|%|×|x)(?![A-Za-z])(?:/s)?)?"
 _NUMBER = re.compile(rf"[-+]?\b\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?{_UNIT}", re.ASCII)
+_SIZE = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) ?([kMGT]i?B|B|bytes|files)(?![A-Za-z/])", re.ASCII)
+_BYTES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+DRIFT = 0.2  # how far a size may be from the one that a page shows
 _BARS = re.compile(r"[▁▂▃▄▅▆▇█▏▎▍▌▋▊▉·━─╸╺]+")
 
 
@@ -116,14 +121,41 @@ def problems(page: Path) -> Iterator[str]:
 def agrees(printed: str, shown: Block) -> bool:
     """Return whether a program printed what the page shows. Spaces at the ends of lines do not count."""
     if shown.mark == "varies":
-        return masked(printed) == masked(shown.body)
+        return masked(printed) == masked(shown.body) and near(sizes(printed), sizes(shown.body))
     return trimmed(printed) == trimmed(shown.body)
 
 
 def masked(text: str) -> list[str]:
-    """The lines of an output without what differs from run to run."""
-    lines = (" ".join(_NUMBER.sub("#", _BARS.sub("#", line)).split()) for line in text.splitlines())
-    return sorted(line for line in lines if line)
+    """Return the lines of an output without what differs from run to run."""
+    return sorted(line for line in map(_masked, text.splitlines()) if line)
+
+
+def _masked(line: str) -> str:
+    return " ".join(_NUMBER.sub("#", _BARS.sub("#", line)).split())
+
+
+def sizes(text: str) -> dict[str, list[tuple[float, ...]]]:
+    """Return the sizes in bytes and the counts of files of each line, by the line without its numbers."""
+    results: dict[str, list[tuple[float, ...]]] = {}
+    for line in text.splitlines():
+        numbers = tuple(float(number.replace(",", "")) * _factor(unit) for number, unit in _SIZE.findall(line))
+        results.setdefault(_masked(line), []).append(numbers)
+    return {line: sorted(rows) for line, rows in results.items()}
+
+
+def _factor(unit: str) -> float:
+    return 1 if unit in ("bytes", "files") else _BYTES[unit.removesuffix("B")]
+
+
+def near(got: dict[str, list[tuple[float, ...]]], shown: dict[str, list[tuple[float, ...]]]) -> bool:
+    """Return whether every size is within DRIFT of the one that is shown."""
+    pairs = (
+        (one, other)
+        for line, rows in got.items()
+        for ours, theirs in zip(rows, shown.get(line, []), strict=True)
+        for one, other in zip(ours, theirs, strict=True)
+    )
+    return all(abs(one - other) <= DRIFT * max(other, 1) for one, other in pairs)
 
 
 def trimmed(text: str) -> str:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def every_runtime(folder: Path) -> None:
 
 # What a reader has at hand when a page begins.
 AT_HAND: dict[str, Callable[[Path], None]] = {
-    "README.md": checkpoint,
+    "README.md": download,
     "docs/batch.md": encoder,
     "docs/coming-from.md": every_runtime,
     "docs/debugging.md": first_program,
@@ -82,12 +83,33 @@ AT_HAND: dict[str, Callable[[Path], None]] = {
 }
 
 
+@contextmanager
+def hub(folder: Path) -> Iterator[dict[str, str]]:
+    """Serve the repository that `smollm2` names, with the weights of the GGUF file of the tests; empty caches."""
+    from docs.make_chat import REPOSITORY
+    from docs.make_chat import checkpoint as as_repository
+    from tests.support.harness.hub_server import hub_server
+    from tests.support.models.smollm import gguf
+
+    with hub_server() as server:
+        server.add(REPOSITORY, as_repository(gguf()))
+        caches = {name: str(folder / ".caches" / name) for name in ("HF_HUB_CACHE", "XDG_CACHE_HOME")}
+        yield {"HF_ENDPOINT": server.address, **caches}
+
+
+# What answers while the blocks of a page run: variables that lead to it.
+SERVICES: dict[str, Callable[[Path], AbstractContextManager[dict[str, str]]]] = {"README.md": hub}
+
+
 @dataclass(frozen=True)
 class Environments:
     """Variables of two environments: a new one where `pip install webpte` was all that was done, and one with torch."""
 
     fresh: Mapping[str, str]
     with_torch: Mapping[str, str]
+
+    def with_variables(self, variables: Mapping[str, str]) -> Environments:
+        return Environments({**self.fresh, **variables}, {**self.with_torch, **variables})
 
     def of(self, step: pages.Step) -> Mapping[str, str]:
         return self.with_torch if NEEDS_TORCH.search(step.body) else self.fresh
@@ -139,20 +161,38 @@ def run(command: Sequence[str], cwd: Path, env: Mapping[str, str], *, fails: boo
     return done.stdout
 
 
+def serve(command: str, cwd: Path, env: Mapping[str, str]) -> str:
+    """Return the line with the address of a server, which is shown with the default port; end the server."""
+    port = {"WEBPTE_SERVE_PORT": "0"}  # a free one
+    with subprocess.Popen(
+        ["sh", "-e", "-c", f"exec {command.strip()}"], cwd=cwd, env={**env, **port}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        lines = []
+        for line in process.stdout or ():
+            lines.append(line)
+            if re.match(r"[a-z ]+ http://", line):
+                process.terminate()
+                return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", line)
+    raise AssertionError(f"{command.strip()} ended without an address:\n{''.join(lines)}")
+
+
 def exports_a_checkpoint(step: pages.Step) -> bool:
     return step.language == "sh" and re.match(r"webpte export \S+\.gguf ", step.body) is not None
 
 
 def findings(page: Path, folder: Path, result: Environments, *, stand_in: bool = False) -> Iterator[Finding]:
     """Run a page in `folder`; with `stand_in`, with a tiny model instead of the one that the page exports."""
-    at_hand = AT_HAND.get(page.relative_to(ROOT).as_posix())
-    if at_hand is not None:
+    name = page.relative_to(ROOT).as_posix()
+    if (at_hand := AT_HAND.get(name)) is not None:
         at_hand(folder)
     real = True
-    for step in pages.steps(page):
-        real = real and not (stand_in and exports_a_checkpoint(step))
-        for part, printed in zip(step.parts, run_step(step, folder, result.of(step), real), strict=True):
-            yield Finding(part, "" if part.block.mark == "quiet" else printed, real)
+    with SERVICES[name](folder) if name in SERVICES else nullcontext({}) as variables:
+        environment = result.with_variables(variables)
+        for step in pages.steps(page):
+            real = real and not (stand_in and exports_a_checkpoint(step))
+            for part, printed in zip(step.parts, run_step(step, folder, environment.of(step), real), strict=True):
+                yield Finding(part, "" if part.block.mark == "quiet" else printed, real)
 
 
 def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], real: bool = True) -> list[str]:
@@ -162,6 +202,8 @@ def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], rea
         for file in result.iterdir():
             (folder / file.name).symlink_to(file)
         return [(result / PRINTED).read_text() if real else ""]
+    if step.parts[0].block.mark == "serves":
+        return [serve(step.body, folder, environment)]
     if step.language == "sh":
         return [run(["sh", "-e", "-c", step.body], folder, environment, fails=step.fails)]
     (folder / step.name).write_text(step.body)

@@ -23,7 +23,8 @@ from tests.support.models.tokenizers import byte_level
 from webpte.errors import InputError
 from webpte.serve.application import app
 from webpte.serve.config import Config
-from webpte.serve.running import Server, _run, bind, bounded_protocol
+from webpte.serve.protocol import bounded_protocol
+from webpte.serve.running import Server, _run, bind
 
 
 def served(test, tmp_path, **options):
@@ -33,7 +34,8 @@ def served(test, tmp_path, **options):
         config = Config(**options | {"port": 0})
         listening = bind(config)
         application = app(StandIn(tmp_path, byte_level()), config)
-        server = Server(uvicorn.Config(application, log_config=None, lifespan="off", http=bounded_protocol(config)))
+        protocol = bounded_protocol(config, application.state.service.accounts)
+        server = Server(uvicorn.Config(application, log_config=None, lifespan="off", http=protocol))
         addresses: list[str] = []
         running = asyncio.ensure_future(_run(server, application.state.service, addresses.append, listening))
         while not addresses and not running.done():
@@ -235,7 +237,7 @@ def test_request_with_two_lengths_is_refused_and_its_connection_closed(tmp_path)
         return await client.until_closed()
 
     response = served(test, tmp_path)
-    assert response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1") == 1 and b"ambiguous_length" in response
+    assert response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1") == 1 and b"Content-Length" in response
 
 
 def test_address_in_use_is_an_error_before_loading():

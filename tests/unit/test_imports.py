@@ -193,6 +193,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "transformers": {"export"},  # builds the models that are not language models
     "starlette": {"serve"},  # HTTP
     "uvicorn": {"serve"},
+    "httptools": {"serve"},
     "prometheus_client": {"serve"},
     "pydantic": {"serve"},  # requests, configuration, messages
     "typing_extensions": {"serve"},  # pydantic makes schemas from its TypedDict only, before Python 3.12

@@ -67,6 +67,14 @@ class Config(BaseModel):
     max_connections: int = Field(default=1024, ge=1, description="maximum open connections; others are closed")
     header_timeout: Seconds = Field(default=10.0, description="seconds for a client to send the headers of a request")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="maximum size of a request body")
+    max_held_bytes: int = Field(
+        default=256 << 20, ge=1024, description="maximum bytes of the bodies of all requests in progress together"
+    )
+    max_client_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="maximum bytes of the bodies of one client; 0 for half of max_held_bytes",
+    )
     read_timeout: Seconds = Field(default=30.0, description="seconds for a client to send its request")
     write_timeout: Seconds = Field(default=60.0, description="seconds for a client to read a part of its response")
     max_output_tokens: int = Field(

@@ -35,6 +35,7 @@ STATUSES: dict[int, tuple[str, str]] = {
     415: ("invalid_request_error", "unsupported_media_type"),
     422: ("invalid_request_error", "constraint_cannot_be_followed"),
     429: ("rate_limit_error", "queue_full"),
+    431: ("invalid_request_error", "headers_too_large"),
     500: ("server_error", "internal_error"),
     503: ("server_error", "unavailable"),
     504: ("server_error", "deadline_exceeded"),

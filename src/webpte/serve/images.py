@@ -92,7 +92,7 @@ async def _prepare(
 ) -> list[PreparedImage]:
     service: Service = request.app.state.service
     config = service.config
-    async with service.turns.turn(client_of(request)), service.decoders:
+    async with service.decoders.slot(client_of(request), config.queue_timeout):
         sources = await asyncio.to_thread(_write, uploads, folder)
         stored = await prepare_images(
             sources, folder, encoder, config.max_image_bytes, config.max_image_pixels, config.image_timeout

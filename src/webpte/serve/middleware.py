@@ -9,8 +9,7 @@ import logging
 import re
 import secrets
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -94,7 +93,6 @@ class RequestMiddleware:
         self._keys = ApiKeys(service.config.api_keys)
         self._hosts = frozenset(name.lower() for name in service.config.allowed_hosts)
         self._idle_trim = IdleTrim()
-        self._active: Counter[str] = Counter()  # requests by client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -117,7 +115,9 @@ class RequestMiddleware:
                 raise ApiError(
                     503, "the models are loading. Retry in 2 seconds.", code="loading", headers={"Retry-After": "2"}
                 )
-            with self._one_of(client) if check_key else contextlib.nullcontext(), contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as held:
+                if check_key:
+                    held.enter_context(self._service.accounts.request(client, self._service.max_client_requests))
                 scope["state"]["held"] = held  # models and files, until the response has been sent
                 await self._app(scope, receive, record.send)
         except ApiError as error:
@@ -132,24 +132,6 @@ class RequestMiddleware:
                 await error_response(ApiError(500, message), scope["path"])(scope, receive, record.send)
         finally:
             self._log(record)
-
-    @contextlib.contextmanager
-    def _one_of(self, client: str) -> Iterator[None]:
-        """Count a request of a client. Raise ApiError 429 if it has more than can be computed and wait: the bodies of
-        all of them would be in memory."""
-        limit = self._service.max_client_requests
-        if self._active[client] >= limit:
-            raise ApiError(
-                429, f"this client has {limit} requests in progress. Retry in 1 second.", code="too_many_requests",
-                headers={"Retry-After": "1"},
-            )  # fmt: skip
-        self._active[client] += 1
-        try:
-            yield
-        finally:
-            self._active[client] -= 1
-            if not self._active[client]:
-                del self._active[client]
 
     def _log(self, record: _RequestRecord) -> None:
         seconds = time.perf_counter() - record.started

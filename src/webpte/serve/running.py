@@ -19,17 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import InputError
 from ..llm.adapters import check_adapters
 from .application import app
 from .backend import Timeouts
-from .clients import client_of_address
 from .config import Config
 from .fleet import Fleet, FleetLimits
 from .messages import ModelFile, WorkerOptions
 from .processes import use_one_arena
+from .protocol import bounded_protocol
 from .service import Service
 from .supervisor import Limits, Supervisor
 from .telemetry import configure_logging
@@ -137,7 +136,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
             log_config=None,
             access_log=False,
             server_header=False,
-            http=bounded_protocol(config),
+            http=bounded_protocol(config, application.state.service.accounts),
             backlog=ACCEPTED_AT_ONCE,
             ws="none",
             proxy_headers=bool(config.trusted_proxies),
@@ -150,91 +149,6 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     with listening:
         return asyncio.run(_run(server, application.state.service, on_listening, listening))
-
-
-class BoundedProtocol(H11Protocol):
-    """Closes connections beyond a limit, and those whose client is too slow: with the headers of a request, or with
-    reading a response."""
-
-    max_connections: int
-    header_timeout: float
-    write_timeout: float
-    by_client: dict[str, dict[BoundedProtocol, None]]  # open connections, oldest first
-    _timers: dict[str, asyncio.TimerHandle]
-    _client: str
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._timers = {}
-        self._client = client_of_address(self.client[0] if self.client else "")
-        transport.set_write_buffer_limits(high=0)  # `pause_writing` is called for every byte that waits
-        self.by_client.setdefault(self._client, {})[self] = None
-        if len(self.connections) > self.max_connections:
-            self._displaced().abort()
-        self._watch_headers()
-
-    def _displaced(self) -> asyncio.Transport:
-        """Return the connection to close: the newest of the client with the most, or this one."""
-        most = max(self.by_client.values(), key=len)
-        displaced = self if len(most) <= len(self.by_client[self._client]) else next(reversed(most))
-        displaced._forget()
-        return displaced.transport
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch_headers()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-        for timer in self._timers.values():
-            timer.cancel()
-        super().connection_lost(exc)
-
-    def _forget(self) -> None:
-        """Stop counting the connection."""
-        self.connections.discard(self)
-        own = self.by_client.get(self._client, {})
-        own.pop(self, None)
-        if not own:
-            self.by_client.pop(self._client, None)
-
-    def _watch_headers(self) -> None:
-        """Start the timer while a request is incomplete, and stop it when its headers have arrived."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_timer("headers")
-        elif "headers" not in self._timers:
-            self._timers["headers"] = self.loop.call_later(self.header_timeout, self.transport.abort)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._watch_reading(self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_timer("response")
-
-    def _watch_reading(self, unread: int) -> None:
-        """Close the connection if nothing of a response is read. uvicorn would keep it, and the response."""
-
-        def look() -> None:
-            left = self.transport.get_write_buffer_size()
-            if left >= unread:
-                self.transport.abort()
-            else:
-                self._watch_reading(left)
-
-        self._timers["response"] = self.loop.call_later(self.write_timeout, look)
-
-    def _stop_timer(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-
-
-def bounded_protocol(config: Config) -> type[BoundedProtocol]:
-    """Return the protocol with the limits of a configuration: uvicorn makes its instances."""
-    limits = {name: getattr(config, name) for name in ("max_connections", "header_timeout", "write_timeout")}
-    return type("ConfiguredProtocol", (BoundedProtocol,), {**limits, "by_client": {}})
 
 
 def raise_file_limit(connections: int) -> int:

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from ..errors import Error, error_of
 from ..llm.constraints import Constraint, GrammarCompiler
 from ..llm.tokenizer import Tokenizer
-from .clients import ClientTurns
+from .accounts import Accounts, Pool
 from .errors import ApiError
 from .messages import ModelInfo
 from .processes import end_after, ignore_stop_signals, limit_memory, spawn
@@ -41,14 +41,14 @@ class SchemaCompiler:
     """Checks the constraints for one model. Each client has one constraint compiled at a time, so that one client
     cannot keep all helper processes busy. The processes start with the first constraint."""
 
-    def __init__(self, model: ModelInfo, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, model: ModelInfo, accounts: Accounts, memory_bytes: int = MEMORY_BYTES) -> None:
         self._model = model
         self._memory_bytes = memory_bytes
         self._known: OrderedDict[Constraint, None] = OrderedDict()
         self._idle: asyncio.Queue[asyncio.Task[_HelperProcess]] = asyncio.Queue()
         self._helpers: set[asyncio.Task[_HelperProcess]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._turns = ClientTurns()
+        self._turns = Pool(accounts, "compiling_seconds", NUM_PROCESSES)
 
     async def check(self, constraint: Constraint, timeout: float, client: str = "") -> None:
         """Raise ConstraintError for a constraint that cannot be followed, ApiError 422 for one beyond the limits."""
@@ -73,16 +73,8 @@ class SchemaCompiler:
     async def _helper(self, client: str, timeout: float) -> AsyncIterator[asyncio.Task[_HelperProcess]]:
         """Wait for a helper. It is replaced if the block fails for another reason than the constraint itself: after a
         timeout, or when the client has disconnected, it may be busy for minutes."""
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(timeout):
-                    await stack.enter_async_context(self._turns.turn(client))
-                    helper = await self._idle.get()
-            except TimeoutError:
-                raise ApiError(
-                    503, f"other schemas were compiled for {timeout:g} s. Try again later.",
-                    headers={"Retry-After": "5"},
-                ) from None  # fmt: skip
+        async with self._turns.slot(client, timeout):
+            helper = self._idle.get_nowait()  # there are as many as slots
             try:
                 yield helper
             except Error:

@@ -16,6 +16,7 @@ from ..llm.prompts import read_special_tokens
 from ..llm.text_model import TextModel
 from ..llm.tokenizer import Tokenizer
 from ..task_file import task_of
+from .accounts import Accounts
 from .messages import Computation, Embed, Generate, ModelInfo, ModelKind, Transcribe
 from .schema_process import SchemaCompiler
 
@@ -79,9 +80,10 @@ class ServedModel:
     Endpoints get one of the kind that they ask for, so they read the property of that kind only.
     """
 
-    def __init__(self, info: ModelInfo) -> None:
+    def __init__(self, info: ModelInfo, accounts: Accounts) -> None:
         """Read the files of a model that a worker has loaded."""
         self.info = info
+        self._accounts = accounts
         self.name = info.name
         self._text = _text_model(info) if info.kind == "language" else None
         self._encoder = TextTokenizer.load(info.path) if info.kind == "encoder" else None
@@ -111,7 +113,7 @@ class ServedModel:
         if self._base is not None:
             return self._base.schemas
         if self._compiler is None:
-            self._compiler = SchemaCompiler(self.info)
+            self._compiler = SchemaCompiler(self.info, self._accounts)
         return self._compiler
 
     def with_adapter(self, info: ModelInfo) -> ServedModel:

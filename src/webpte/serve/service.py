@@ -11,8 +11,9 @@ from starlette.requests import Request
 
 from ..llm.settings import LARGEST, SamplingParams
 from ..text import close_matches
+from .accounts import Accounts, Pool
 from .backend import Backend, ModelStatus, Stream
-from .clients import ClientTurns, until_disconnect
+from .clients import until_disconnect
 from .config import Config
 from .downloads import Downloads
 from .errors import ApiError
@@ -22,7 +23,8 @@ from .telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 LATEST = ":latest"  # that clients of Ollama append to a name
-MAX_DECODERS = 2  # processes at once, each with its own limit of memory
+MAX_THREADS = 6  # that parse, tokenize and write at once
+MAX_DECODERS = 3  # processes at once, each with its own limit of memory
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
@@ -34,11 +36,12 @@ class Service:
     def __init__(self, backend: Backend, config: Config) -> None:
         self.backend = backend
         self.config = config
-        self.metrics = Metrics(backend)
+        self.accounts = Accounts(config.max_held_bytes, config.max_client_bytes)
+        self.metrics = Metrics(backend, self.accounts)
         self.draining = False
         self.loading = True
-        self.turns = ClientTurns()
-        self.decoders = asyncio.Semaphore(MAX_DECODERS)  # of audio and images
+        self.threads = Pool(self.accounts, "thread_seconds", MAX_THREADS, reserved=1)
+        self.decoders = Pool(self.accounts, "decoding_seconds", MAX_DECODERS, reserved=1)  # of audio and images
         self.downloads = Downloads(config.max_download_bytes)
         self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._served: dict[str, ServedModel] = {}
@@ -102,7 +105,7 @@ class Service:
             if served is None or served.info != info:
                 if served is not None:
                     await served.close()
-                served = self._served[info.name] = await asyncio.to_thread(ServedModel, info)
+                served = self._served[info.name] = await asyncio.to_thread(ServedModel, info, self.accounts)
                 self._served |= {each.name: served.with_adapter(each) for each in info.with_adapters()}
 
     def find(self, name: str | None, kind: ModelKind | None = None) -> ModelStatus:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, error_of
 from ..llm.settings import SamplingParams
+from .accounts import FairQueue
 from .backend import OnText, State, Stats, Timeouts, ignore_text
-from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable
 from .in_flight import InFlight, PendingTranscript, PendingVectors, ResponseStream, Result
 from .messages import (

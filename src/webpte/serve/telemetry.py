@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ..text import sanitize, sanitize_line
+from .accounts import HELD, RESOURCES, Accounts
 from .backend import Backend
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)  # seconds
@@ -72,9 +73,10 @@ def configure_logging(level: str, log_format: str) -> None:
 class Metrics:
     """The Prometheus metrics of one application. Two applications in a process have separate registries."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, accounts: Accounts) -> None:
         self._registry = own = CollectorRegistry()
         own.register(_BackendCollector(backend))
+        own.register(_AccountsCollector(accounts))
         self.requests = Counter(
             "webpte_requests", "requests by endpoint and status", ("endpoint", "status"), registry=own
         )
@@ -113,4 +115,29 @@ class _BackendCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing, so that registration does not read the backend."""
+        yield from ()
+
+
+class _AccountsCollector(Collector):
+    """Reads what clients use when metrics are scraped. No metric names a client: the label would be a key."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def collect(self) -> Iterator[Metric]:
+        accounts = self._accounts
+        yield GaugeMetricFamily("webpte_clients", "clients with an account", value=len(accounts))
+        held = GaugeMetricFamily("webpte_held", "what all clients hold now, by resource", labels=("resource",))
+        used = CounterMetricFamily("webpte_used", "what all clients have used, by resource", labels=("resource",))
+        refused = CounterMetricFamily("webpte_refused", "refusals because of a resource", labels=("resource",))
+        largest = GaugeMetricFamily(
+            "webpte_largest_client", "the most that one client holds now, or has used lately", labels=("resource",)
+        )
+        for resource in RESOURCES:
+            (held if resource in HELD else used).add_metric((resource,), accounts.totals[resource])
+            refused.add_metric((resource,), accounts.refused[resource])
+            largest.add_metric((resource,), accounts.largest(resource))
+        yield from (held, used, refused, largest)
+
+    def describe(self) -> Iterator[Metric]:
         yield from ()

@@ -17,6 +17,7 @@ from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.settings import SamplingParams
 from webpte.llm.tokenizer import Tokenizer
+from webpte.serve.accounts import Accounts
 from webpte.serve.backend import Event, ModelStatus, RequestUsage, Stats, StreamEnd
 from webpte.serve.messages import ModelFile, ModelInfo, TextFiles, Transcribed
 
@@ -150,7 +151,7 @@ class StandIn:
 class StandInCompiler:
     """Checks constraints in this process, and without limits."""
 
-    def __init__(self, model: ModelInfo) -> None:
+    def __init__(self, model: ModelInfo, accounts: Accounts) -> None:
         assert model.text is not None
         self._grammar_compiler = GrammarCompiler(
             Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens

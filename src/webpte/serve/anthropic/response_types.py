@@ -32,6 +32,7 @@ ERROR_TYPES: dict[int, AnthropicErrorType] = {  # by status
     415: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
+    431: "invalid_request_error",
     500: "api_error",
     503: "overloaded_error",
     504: "timeout_error",

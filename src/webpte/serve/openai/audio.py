@@ -80,7 +80,7 @@ async def _respond(request: Request, task: SpeechTask) -> Response:
 async def _decode(request: Request, model: ModelInfo, upload: Path, samples: Path, file: bytes) -> None:
     service: Service = request.app.state.service
     config = service.config
-    async with service.turns.turn(client_of(request)), service.decoders:
+    async with service.decoders.slot(client_of(request), config.queue_timeout):
         upload.write_bytes(file)
         await decode_audio(upload, samples, model.rate, config.max_audio_seconds, config.audio_timeout)
 

@@ -93,9 +93,19 @@ def decode_image(image: Image.Image, argument: str, mode: str = "RGB", name: str
     from PIL import ImageOps
 
     try:
-        return ImageOps.exif_transpose(image).convert(mode)
+        return _opaque(ImageOps.exif_transpose(image)).convert(mode)
     except Exception as error:  # decoders raise OSError, ValueError, struct.error, IndexError and others
         raise _unreadable(argument, f"{name}: {_reason(error)}") from error
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """Return an image with its transparent parts on white, as transformers' processors do."""
+    from PIL import Image
+
+    if "A" not in image.getbands() and image.info.get("transparency") is None:
+        return image
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
 def _too_large(argument: str, got: str, max_pixels: int) -> InputError:

@@ -17,6 +17,7 @@ from tests.support.models.task_checkpoints import PROCESSORS, exported
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.export import export_checkpoint
 from webpte.export.vision import read_processor
+from webpte.image_files import open_image
 from webpte.task_file import TaskFile, task_path
 from webpte.vision import Classifier, Detector
 from webpte.vision.images import read_preprocessor
@@ -130,6 +131,16 @@ def test_images_accept_paths_images_arrays(tmp_path):
         assert (scores == scores[0]).all()
         grey = classifier.scores([image.convert("L"), image.convert("L").convert("RGB")])
         assert (grey[0] == grey[1]).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "PA", "P", "L", "CMYK"])
+def test_transparent_images_are_those_of_transformers(mode):
+    from transformers.image_transforms import convert_to_rgb
+
+    image = picture(20, 30).convert("RGBA")
+    image.putalpha(Image.fromarray(np.random.default_rng(2).integers(0, 256, (20, 30), np.uint8)))
+    image = image.convert("P" if mode == "PA" else mode).convert(mode)  # Pillow has no shorter way
+    assert (np.asarray(open_image(image, "image")) == convert_to_rgb(image, return_numpy=True)).all()
 
 
 WRONG: list[tuple[Any, str | None, list[str]]] = [

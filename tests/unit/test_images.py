@@ -32,6 +32,34 @@ def test_open_images_any_mode_returns_rgb(mode):
     assert image.mode == "RGB" and image.size == (5, 3)
 
 
+def transparent(mode: str) -> Image.Image:
+    """Return an image that is black in all modes, and becomes more transparent from row to row."""
+    image = Image.new("RGBA", (2, 6))
+    image.putalpha(Image.fromarray(np.repeat(np.uint8([[255], [254], [200], [128], [1], [0]]), 2, axis=1)))
+    return image if mode == "RGBA" else image.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_open_images_puts_transparent_parts_on_white(mode):
+    file = io.BytesIO()
+    transparent(mode).save(file, "PNG")
+    for image in open_images([transparent(mode), file.getvalue()]):
+        assert np.asarray(image)[:, 0].tolist() == [[grey] * 3 for grey in (0, 1, 55, 127, 254, 255)]
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "RGB"])
+def test_open_images_puts_transparent_color_on_white(mode):
+    """GIF and PNG may declare one color as transparent, without alpha."""
+    image = Image.new(mode, (2, 1))
+    image.putpixel((1, 0), 1 if mode != "RGB" else (1, 1, 1))
+    if mode == "P":
+        image.putpalette([9, 9, 9, 1, 1, 1])
+    file = io.BytesIO()
+    image.save(file, "PNG", transparency=0 if mode != "RGB" else (0, 0, 0))
+    (opened,) = open_images([file.getvalue()])
+    assert np.asarray(opened).tolist() == [[[255] * 3, [1] * 3]]
+
+
 def test_open_images_bytes_path_and_array_return_the_same_pixels(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     for image in open_images([png(), tmp_path / "a.png", PIXELS]):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import PIL
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser
 
 import webpte
@@ -21,6 +22,7 @@ from tests.support.harness.site_server import serving
 from tests.support.models import example_models, tiny_gemma3_vl, tiny_lfm2_vl, tiny_qwen3_5_vl, tiny_vlm
 from tests.support.models.tiny_vlm import picture
 from webpte.builder import build_program
+from webpte.image_files import open_image
 from webpte.llm import LLM
 from webpte.llm.image_processor import FILTERS, ImageProcessor, image_processor
 
@@ -63,7 +65,7 @@ def check_prepared(processor: ImageProcessor, images: list[Any], max_rows: int) 
     """Compare what the player makes of images with what Python does."""
     asked = {"processor": processor.declaration(), "maxRows": max_rows, "images": [rgba(image) for image in images]}
     for image, prepared in zip(images, ask_node("images.mjs", "prepared", asked), strict=True):
-        tiles = processor(image)
+        tiles = processor(open_image(image, "image"))
         assert prepared["text"] == processor.text(tiles)
         for pixels, tile in zip(tiles.pixels, prepared["tiles"], strict=True):
             difference = np.abs(pixels.astype(int) - decoded(tile, "uint8"))
@@ -86,6 +88,13 @@ def test_filter_equals_pillow(resample):
     fields = {**PROCESSORS["square"][0], "resample": resample}
     images = [picture(1, 40, 9), picture(2, 5, 31), picture(3, 14, 14)]
     check_prepared(image_processor("test", fields), images, 1)
+
+
+def test_transparent_image_equals_python():
+    images = [picture(seed, 30, 20).convert("RGBA") for seed in range(2)]
+    for image in images:
+        image.putalpha(Image.fromarray(np.random.default_rng(3).integers(0, 256, (30, 20), np.uint8)))
+    check_prepared(image_processor("test", PROCESSORS["square"][0]), images, 1)
 
 
 # -- conversations ----------------------------------------------------------------------------------------------------

@@ -99,7 +99,10 @@ export function planesOf({ data, width, height }) {
   const area = width * height;
   const planes = new Uint8ClampedArray(3 * area);
   for (let at = 0; at < area; at++) {
-    for (let color = 0; color < 3; color++) planes[color * area + at] = data[4 * at + color];
+    const alpha = data[4 * at + 3];
+    for (let color = 0; color < 3; color++) {
+      planes[color * area + at] = (data[4 * at + color] * alpha + 255 * (255 - alpha)) / 255; // rounded by the array
+    }
   }
   return { data: planes, width, height };
 }

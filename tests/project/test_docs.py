@@ -164,7 +164,8 @@ def test_block_that_serves_prints_its_address_with_the_default_port(tmp_path):
     )
     (step,) = pages.steps(page)
     (printed,) = run_pages.run_step(step, tmp_path, os.environ)
-    assert printed == "open http://127.0.0.1:8000\n" and pages.agrees(printed, step.parts[0].shown)
+    shown = step.parts[0].shown
+    assert printed == "open http://127.0.0.1:8000\n" and shown is not None and pages.agrees(printed, shown)
     program.write_text("print('no model')\n")
     with pytest.raises(AssertionError, match="ended without an address:\nno model"):
         run_pages.run_step(step, tmp_path, os.environ)

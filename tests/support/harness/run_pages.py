@@ -51,7 +51,7 @@ def encoder(folder: Path) -> None:
 
 
 def whisper(folder: Path) -> None:
-    shutil.copytree(example_models.whisper(), folder, dirs_exist_ok=True)
+    shutil.copytree(example_models.real_whisper(), folder, dirs_exist_ok=True)
 
 
 def tasks(folder: Path) -> None:

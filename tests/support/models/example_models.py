@@ -83,6 +83,21 @@ def whisper() -> Path:
     return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["builder/speech"])
 
 
+def real_whisper() -> Path:
+    """A folder with whisper.pte, which is Whisper tiny.en in 8 bits, and speech.wav, a voice that reads Beckett."""
+    from tests.speech import checkpoints
+
+    def make(folder: Path) -> None:
+        checkpoints.write_whisper(folder / "whisper")
+        run_script(folder, "-m", "webpte", "export", "whisper", "--quantize", "8w", "-o", "whisper.pte")
+        shutil.rmtree(folder / "whisper")
+        audio = checkpoints.MOONSHINE_TOKENIZER.read("moonshine_onnx/assets/beckett.wav")
+        (folder / "speech.wav").write_bytes(audio)
+
+    packages = checkpoints.WHISPER.sha256 + checkpoints.MOONSHINE_TOKENIZER.sha256
+    return cached("real_whisper", [Path(checkpoints.__file__)], make, packages, exporter=["builder/speech"])
+
+
 def moonshine() -> Path:
     """A folder with a tiny Moonshine of random weights in `moonshine`, and what `webpte export` makes of it."""
     from . import moonshine as checkpoint

@@ -388,3 +388,20 @@ def test_shutdown_forced_during_shutdown_kills_worker():
             os.kill(pid, 0)
 
     serving(test, "slow")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_prefix_cached_for_one_client_does_not_show_in_requests_of_another(shared):
+    """A client could otherwise guess the prompts of others, token by token."""
+    prompt = tuple(range(1, 81))
+
+    async def test(server: Supervisor) -> list[int]:
+        cached = []
+        for client in ("bob", "bob", "mallory", "mallory"):
+            stream = server.generate("a", prompt, SamplingParams(max_new_tokens=1), client=client)
+            cached.append((await read(stream))[2].usage.cached_tokens)
+        return cached
+
+    most = len(prompt) - 1
+    results = serving(test, limits=Limits(restarts=QUICK, share_prefixes=shared))
+    assert results == [0, most, most if shared else 0, most]

@@ -34,3 +34,14 @@ def test_engine_same_prompt_with_another_adapter_does_not_wait():
     while not all(request.finished for request in requests):
         engine.step()
     assert [request.num_cached_tokens for request in requests] == [0, 40, 0]
+
+
+def test_engine_prefix_of_another_domain_is_computed_again():
+    runner = FakeRunner()
+    engine = EngineCore(runner, num_cache_slots=3, background=False)
+    cached = []
+    for domain in ("", "a", "b", "a", ""):
+        request = PrefillRequest(SequenceState(keeps_slot=False), TOKENS, domain=domain)
+        engine.compute(request)
+        cached.append(request.num_cached_tokens)
+    assert cached == [0, 0, 0, 40, 40]

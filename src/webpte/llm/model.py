@@ -305,10 +305,12 @@ class LLM:
         generated: Tokens[int] = (),
         *,
         state: SequenceState | None = None,
+        domain: str = "",
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
     ) -> SamplingRequest:
-        """Return a request for `submit`: see `resume`. Its outputs go to `sink`."""
+        """Return a request for `submit`: see `resume`. Its outputs go to `sink`. Only requests of one `domain` share
+        cached prefixes."""
         checked, inputs = self.text_model.prompt_ids(tokens)
         check_encoder_inputs(inputs, self.engine.runner)
         splitter = None
@@ -325,6 +327,7 @@ class LLM:
             decode_state=self._decode_state(params, list(filter(is_token, checked)), splitter),
             encoder_inputs=inputs,
             adapter=adapter_number(params.adapter, self.adapters),
+            domain=domain,
             cancel=cancel,
             sink=sink,
             generated=tokens_from(generated, self.vocabulary),

@@ -124,6 +124,9 @@ class Config(BaseModel):
     )
     load_timeout: Seconds = Field(default=300.0, description="seconds that a request may wait for its model to load")
     prefix_cache_bytes: int = Field(default=0, ge=0, description="memory for cached prefixes beyond the slots")
+    share_prefixes: bool = Field(
+        default=False, description="share cached prefixes of prompts among all clients; each could detect another's"
+    )
     stuck_timeout: Seconds = Field(default=120.0, description="seconds without progress before the worker is restarted")
     heartbeat_interval: Seconds = Field(default=1.0, description="seconds between two pings of the worker")
     heartbeat_timeout: Seconds = Field(

@@ -154,6 +154,7 @@ class Generate:
     tokens: tuple[PromptItem, ...]
     params: SamplingParams
     resumed: tuple[Count, ...] = ()
+    domain: str = ""  # of the requests that share cached prefixes
     type: Literal["generate"] = field(default="generate", kw_only=True)
 
 

@@ -97,7 +97,7 @@ def worker_limits(config: Config) -> Limits:
         max_backoff=config.max_restart_pause,
         restart_timeout=config.restart_timeout,
     )
-    return Limits(config.max_queue, config.max_client_slots, timeouts, restarts)
+    return Limits(config.max_queue, config.max_client_slots, timeouts, restarts, config.share_prefixes)
 
 
 def backend_for(config: Config) -> Fleet:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import logging
 import math
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,6 +65,7 @@ class Limits:
     max_client_slots: int = 0  # requests of one client that are computed at once; 0 for 7 of 8 slots
     timeouts: Timeouts = field(default_factory=Timeouts)
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
+    share_prefixes: bool = False  # cached prefixes are those of all clients, not of each
     max_crashes: int = 3  # workers that exited while they had a request, before the request is failed
 
 
@@ -85,6 +88,7 @@ class Supervisor:
         self._stopping = False
         self._info: ModelInfo | None = None  # None until it is loaded
         self._ids = itertools.count(1)
+        self._secret = secrets.token_bytes(16)
         self._streams: dict[int, ResponseStream] = {}
         self._pending: dict[int, PendingVectors | PendingTranscript] = {}
         self._queue: FairQueue[InFlight] = FairQueue(0, 0)
@@ -160,12 +164,19 @@ class Supervisor:
         client: str = "",
     ) -> ResponseStream:
         self._loaded(Generate)
-        stream = ResponseStream(Generate(next(self._ids), tokens, params), client, self._detach)
+        request = Generate(next(self._ids), tokens, params, domain=self._domain(client))
+        stream = ResponseStream(request, client, self._detach)
         self._enqueue(stream)
         self._streams[stream.id] = stream
         stream.start_timers(timeouts or self.limits.timeouts)
         self._dispatch()
         return stream
+
+    def _domain(self, client: str) -> str:
+        """Return the name of the requests that share prefixes with those of a client. The worker learns no client."""
+        if self.limits.share_prefixes or not client:
+            return ""
+        return hashlib.blake2b(client.encode(), key=self._secret, digest_size=16).hexdigest()
 
     async def embed(
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""

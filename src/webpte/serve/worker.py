@@ -9,6 +9,7 @@ requests after them need not wait. The process exits when its input ends, for th
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import math
 import os
@@ -209,8 +210,9 @@ class LanguageModelWorker:
             raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
         sink = _DeltaSink(self, request.id)
         open_file = functools.cache(_open_pixels)  # all tiles of an image share one mapping
-        segments = [each if isinstance(each, int) else self._input(each, open_file) for each in request.tokens]
-        generation = self.llm.request(segments, request.params, request.resumed, sink=sink)
+        domain = request.domain
+        segments = [each if isinstance(each, int) else self._input(each, domain, open_file) for each in request.tokens]
+        generation = self.llm.request(segments, request.params, request.resumed, domain=domain, sink=sink)
         with self._lock:
             if not self._active:
                 self._last_progress = time.monotonic()
@@ -222,12 +224,16 @@ class LanguageModelWorker:
                 self._active.pop(request.id, None)
             raise
 
-    def _input(self, tile: StoredTile, open_file: Callable[[str], Array]) -> EncoderInput:
+    def _input(self, tile: StoredTile, domain: str, open_file: Callable[[str], Array]) -> EncoderInput:
+        """Return a tile as an input of the encoder. What the encoder has computed for another domain is not used."""
         images = self.llm.text_model.images
         if images is None:
             raise InputError(f"{self._file.name} reads no images", code="no_images")
         pixels = open_file(tile.path)[tile.offset :][: math.prod(tile.shape)].reshape(tile.shape)
-        return images.input(pixels, bytes.fromhex(tile.digest), tile.rows, ends_image=tile.ends_image)
+        digest = bytes.fromhex(tile.digest)
+        if domain:
+            digest = hashlib.sha256(domain.encode() + digest).digest()[: len(digest)]
+        return images.input(pixels, digest, tile.rows, ends_image=tile.ends_image)
 
     def cancel(self, id: int) -> None:
         with self._lock:

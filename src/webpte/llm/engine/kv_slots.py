@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ...errors import OutOfMemory
@@ -76,7 +76,7 @@ class Slot:
         self.number = number
         self.window = window  # None: the cache keeps every position
         self.tokens: list[int] = []
-        self.adapter = 0  # with which the tokens were computed
+        self.key: Hashable = 0  # of the requests for which the tokens were computed
         self._first_kept = 0  # the first position that the cache still holds
         self.checkpoints: dict[int, int] = {}  # where copies of the state are, by the number of tokens before them
         self.branch: int | None = None  # the tokens that another prompt shared, which further ones may share too
@@ -219,9 +219,9 @@ class KvSlots:
             if slot.owner is None:
                 slot.clear()
 
-    def lookup_prefix(self, tokens: Sequence[int], adapter: int = 0) -> tuple[Slot, int]:
+    def lookup_prefix(self, tokens: Sequence[int], key: Hashable = 0) -> tuple[Slot, int]:
         """Return the slot that caches most of the beginning of `tokens`, and how much. A free slot wins a tie."""
-        prefixes = [(_usable_prefix(slot, tokens, adapter), slot.owner is None, slot) for slot in self._slots]
+        prefixes = [(_usable_prefix(slot, tokens, key), slot.owner is None, slot) for slot in self._slots]
         count, _, slot = max(prefixes, key=lambda entry: entry[:2])
         return slot, count
 
@@ -230,25 +230,25 @@ class KvSlots:
         owner: SlotOwner,
         tokens: Sequence[int],
         is_idle: Callable[[SlotOwner], bool],
-        adapter: int = 0,
+        key: Hashable = 0,
         image_ends: Iterable[int] = (),
     ) -> int | None:
         """Give `owner` a slot with as many of `tokens` as any slot caches. Return how many, or None without a slot.
 
-        Tokens that were computed with another adapter are other tokens. The state is saved at `image_ends`.
+        Tokens that were computed for requests of another key are other tokens. The state is saved at `image_ends`.
 
         Only a sequence for which `is_idle` is true can lose its slot.
         """
         if owner.slot is None and (self._free() is None or (self._keep_prefixes and not self._has_empty())):
             self._grow()
-        placement = self._place(owner, tokens, is_idle, adapter)
+        placement = self._place(owner, tokens, is_idle, key)
         if placement is None:
             return None
         slot, source, count = placement
         if slot.owner is not owner:
             self.evictions += slot.owner is not None
             slot.give_to(owner)
-        slot.branch = self._branch(tokens, count, adapter)
+        slot.branch = self._branch(tokens, count, key)
         slot.image_ends = self._spaced(image_ends, count)
         if source is not slot:
             slot.clear()
@@ -257,7 +257,7 @@ class KvSlots:
             self.touch(source)
         else:
             self._go_back(slot, count)
-        slot.adapter = adapter
+        slot.key = key
         self.touch(slot)
         return count
 
@@ -281,11 +281,11 @@ class KvSlots:
         slot.tokens[:] = tokens
         slot.restored(count)
 
-    def _branch(self, tokens: Sequence[int], count: int, adapter: int) -> int | None:
+    def _branch(self, tokens: Sequence[int], count: int, key: Hashable) -> int | None:
         """Return how many of `tokens` a slot caches but cannot continue from, if that is well after `count`."""
         if not self._backend.num_checkpoints:
             return None
-        shared = max(_common_prefix(slot, tokens, adapter) for slot in self._slots)
+        shared = max(_common_prefix(slot, tokens, key) for slot in self._slots)
         return shared if shared >= count + MIN_SAVED_TOKENS else None
 
     def _spaced(self, ends: Iterable[int], count: int) -> list[int]:
@@ -358,9 +358,9 @@ class KvSlots:
         self._slots += [Slot(number, self._backend.cache_window) for number in range(len(self), count)]
 
     def _place(
-        self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool], adapter: int
+        self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool], key: Hashable
     ) -> Placement | None:
-        source, count = self.lookup_prefix(tokens, adapter)
+        source, count = self.lookup_prefix(tokens, key)
         if owner.slot is None and source.owner is None and count >= MIN_COPY_TOKENS:
             lost = len(source.tokens) - count  # tokens of a conversation that may be continued
             if lost < MIN_COPY_TOKENS or not self._has_empty():
@@ -368,7 +368,7 @@ class KvSlots:
         slot = owner.slot or self._free() or self._idle(is_idle)
         if slot is None:
             return None
-        there = _usable_prefix(slot, tokens, adapter)
+        there = _usable_prefix(slot, tokens, key)
         if count >= there + MIN_COPY_TOKENS:
             return Placement(slot, source, count)
         return Placement(slot, slot, there)
@@ -393,13 +393,13 @@ def _first_checkpoint(slots: Iterable[Slot]) -> int:
     return oldest.checkpoints.pop(min(oldest.checkpoints))
 
 
-def _usable_prefix(slot: Slot, tokens: Sequence[int], adapter: int) -> int:
-    return slot.usable(_common_prefix(slot, tokens, adapter))
+def _usable_prefix(slot: Slot, tokens: Sequence[int], key: Hashable) -> int:
+    return slot.usable(_common_prefix(slot, tokens, key))
 
 
-def _common_prefix(slot: Slot, tokens: Sequence[int], adapter: int) -> int:
+def _common_prefix(slot: Slot, tokens: Sequence[int], key: Hashable) -> int:
     """Return how many first tokens are cached, but no part of an image whose rows see each other."""
-    return whole_inputs(slot.tokens, common_prefix(slot.tokens, tokens)) if slot.adapter == adapter else 0
+    return whole_inputs(slot.tokens, common_prefix(slot.tokens, tokens)) if slot.key == key else 0
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -119,16 +119,18 @@ class Request:
         *,
         encoder_inputs: EncoderInputs | None = None,
         adapter: int | None = None,
+        domain: str = "",
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
     ) -> None:
         """Create a request for a prompt of tokens and rows of embeddings. The adapter is that of the sequence if it is
-        None, and so are the embeddings.
+        None, and so are the embeddings. Only requests of one domain share cached prefixes.
         """
         self.sequence = sequence
         self.tokens = list(prompt)  # and those that were generated
         self.encoder_inputs = sequence.encoder_inputs if encoder_inputs is None else encoder_inputs
         self.adapter = sequence.adapter if adapter is None else adapter  # its number, 0 for none
+        self.prefix_key = (self.adapter, domain)
         self.num_prompt_tokens = len(self.tokens)
         grids = any(each.columns for each in self.encoder_inputs.values())
         self.axis_offsets = AxisOffsets(self.tokens, self.encoder_inputs) if grids else None
@@ -268,12 +270,15 @@ class SamplingRequest(Request):
         decode_state: DecodeState | None = None,
         encoder_inputs: EncoderInputs | None = None,
         adapter: int | None = None,
+        domain: str = "",
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
         generated: Sequence[int] = (),
     ) -> None:
         """Create a request that continues after `generated`: answer tokens that another process has delivered."""
-        super().__init__(sequence, prompt, encoder_inputs=encoder_inputs, adapter=adapter, cancel=cancel, sink=sink)
+        super().__init__(
+            sequence, prompt, encoder_inputs=encoder_inputs, adapter=adapter, domain=domain, cancel=cancel, sink=sink
+        )
         self.params = params
         self._output = output
         self._stop_tokens = stop_tokens

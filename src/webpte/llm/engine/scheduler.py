@@ -190,7 +190,7 @@ class Scheduler:
                 continue
             try:
                 num_cached = self._kv_slots.allocate(
-                    request.sequence, request.reusable_tokens, self._is_idle, request.adapter, request.image_ends
+                    request.sequence, request.reusable_tokens, self._is_idle, request.prefix_key, request.image_ends
                 )
             except DeviceLost:
                 raise
@@ -229,14 +229,14 @@ class Scheduler:
     def _waits_for_prefix(self, request: Request) -> bool:
         """Return whether a prompt with the same beginning is being computed. It is copied once it is cached."""
         tokens = request.reusable_tokens
-        same = [other for other in self.running if other.adapter == request.adapter]
+        same = [other for other in self.running if other.prefix_key == request.prefix_key]
         readers = [other for other in same if len(other.tokens) - other.num_computed > 1]
         shared_by = {other: common_prefix(other.tokens, tokens) for other in readers}
         reader = max(readers, key=shared_by.__getitem__, default=None)
         if reader is None or shared_by[reader] < MIN_SHARED_TOKENS:
             return False
         shared, slot = shared_by[reader], reader.sequence.slot
-        if shared <= self._kv_slots.lookup_prefix(tokens, request.adapter)[1]:
+        if shared <= self._kv_slots.lookup_prefix(tokens, request.prefix_key)[1]:
             return False
         return self._kv_slots.window is None or (slot is not None and slot.branch_at(shared))
 

@@ -21,7 +21,7 @@ from tests.support.harness.browser import WEBGPU, chromium
 from tests.support.harness.site_server import serving
 from tests.support.models.packages import MINILM
 from tests.support.models.smollm import smollm2
-from tests.web.fake_pages import POLICY, opened
+from tests.web.fake_pages import POLICY, open_settings, opened
 from webpte.bundles import bundle_checks
 
 IMAGES = Path(__file__).parent / "images"
@@ -85,11 +85,11 @@ def ready(page: Page, selector: str) -> None:
 
 
 def talk(page: Page) -> None:
+    page.get_by_role("button", name="Load", exact=True).click(timeout=PATIENCE)
     expect(page.locator("#load")).to_be_hidden(timeout=PATIENCE)
-    page.get_by_text("Settings").click()
+    open_settings(page)
     page.fill("[name=temperature]", "0")
     page.fill("[name=max_tokens]", "80")
-    page.get_by_text("Settings").click()
     page.fill("#message", "Write a Python function that adds two numbers.")
     page.press("#message", "Enter")
     expect(page.locator("#log")).to_have_attribute("aria-busy", "false", timeout=PATIENCE)

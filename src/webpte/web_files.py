@@ -8,17 +8,7 @@ from pathlib import Path
 from .errors import Error
 
 # Files of other pages that a page has, too. Its own files replace those of the same name.
-BORROWED_FILES = {
-    "bench": ("check/compare.js",),
-    "server": (
-        "language/index.html",
-        "language/conversations.js",
-        "language/images.js",
-        "language/markdown.js",
-        "language/page.css",
-        "language/page.js",
-    ),
-}
+BORROWED_FILES = {"bench": "check/compare.js", "server": "language/*"}
 
 
 def web_folder() -> Path:
@@ -34,10 +24,14 @@ def web_folder() -> Path:
     )
 
 
-def page_files(page: str) -> Iterator[tuple[str, bytes]]:
-    """Yield a page and the files that all pages share, unminified so that users can edit them."""
+def page_paths(page: str) -> dict[str, Path]:
+    """Return the paths of a page's files by name, with the files that all pages share."""
     pages = web_folder() / "pages"
-    borrowed = [pages / name for name in BORROWED_FILES.get(page, ())]
-    paths = {path.name: path for path in (*sorted(pages.glob("shared*")), *borrowed, *sorted((pages / page).glob("*")))}
-    for name, path in paths.items():
+    borrowed = sorted(pages.glob(BORROWED_FILES[page])) if page in BORROWED_FILES else []
+    return {path.name: path for path in (*sorted(pages.glob("shared*")), *borrowed, *sorted((pages / page).glob("*")))}
+
+
+def page_files(page: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents of a page's files, unminified so that users can edit them."""
+    for name, path in page_paths(page).items():
         yield name, path.read_bytes()

@@ -52,3 +52,9 @@ def opened(browser: Browser, kind: str, fake: str = "{}", **context: Any) -> Ite
 def is_ready(page: Page) -> Page:
     page.wait_for_selector("#load", state="hidden")
     return page
+
+
+def open_settings(page: Page) -> None:
+    """Open the settings of a chat page, which a wide window shows beside the conversation."""
+    if not page.locator("#options").evaluate("details => details.open"):
+        page.locator("#options > summary").click()

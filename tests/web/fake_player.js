@@ -23,6 +23,10 @@ async function download({ signal, onProgress }) {
 
 async function* answer({ messages, signal }) {
   plan().requests?.push(messages);
+  for (const [processed, total] of plan().promptProgress ?? []) {
+    yield { choices: [], prompt_progress: { total, cache: 0, processed } };
+  }
+  while (plan().hold) await wait(10, signal);
   for (const piece of plan().pieces ?? ["Hello", " there"]) {
     await wait(plan().pace ?? 1, signal);
     yield { choices: [{ index: 0, delta: { content: piece }, finish_reason: null }] };
@@ -55,6 +59,10 @@ class FakeModel extends EventTarget {
   async bytes(sha) {
     return plan().files[sha];
   }
+}
+
+export async function inspect() {
+  return { name: "Tiny talker", kind: "language", bytes: 94_200_000, cached: 94_200_000, ...plan().about };
 }
 
 export async function load(url, options) {

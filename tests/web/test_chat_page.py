@@ -7,7 +7,7 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from .fake_pages import is_ready, opened
+from .fake_pages import is_ready, open_settings, opened
 
 HANG = "{ progress: [23_550_000], hang: true }"
 
@@ -244,7 +244,7 @@ def test_chat_page_full_context_is_shown(browser):
 def test_chat_page_settings_sent_and_invalid_schema_refused(browser):
     with opened(browser, "language") as page:
         is_ready(page)
-        page.get_by_text("Settings").click()
+        open_settings(page)
         page.fill("[name=temperature]", "0")
         page.fill("[name=seed]", "7")
         page.fill("#system", "Be brief.")
@@ -277,7 +277,7 @@ def test_chat_page_keyboard_only_and_controls_have_names(browser):
         for _ in range(6):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id"))
-        assert reached[:3] == ["Send", "Regenerate", "Settings"]
+        assert reached[:2] == ["Send", "Regenerate"]
         nameless = page.evaluate(
             """[...document.querySelectorAll("button, input, textarea, select, progress")]
                .filter((e) => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map((e) => e.outerHTML)"""
@@ -290,7 +290,7 @@ def test_chat_page_long_content_does_not_scroll_sideways(browser, width):
     pieces = "['x'.repeat(400), '\\n```\\n' + 'y'.repeat(400) + '\\n```']"
     with opened(browser, "language", f"{{ pieces: {pieces} }}", viewport={"width": width, "height": 700}) as page:
         is_ready(page)
-        page.get_by_text("Settings").click()
+        open_settings(page)
         send(page, "z" * 300)
         settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -314,14 +314,14 @@ def test_conversations_survive_a_reload_and_can_be_opened_and_deleted(browser):
         settled(page)
         contents = [message["content"] for message in page.evaluate("model.requests[0].messages")]
         assert contents == ["second", "Hello there", "third"]
-        page.select_option("#earlier", label="first")
+        page.get_by_role("button", name="first", exact=True).click()
         expect(page.locator("#log .user")).to_have_count(1)
         expect(page.locator("#log .user")).to_contain_text("first")
-        page.get_by_role("button", name="Delete chat").click()
+        page.get_by_role("button", name="Delete chat: first").click()
         expect(page.locator("#log article")).to_have_count(0)
         page.reload()
         expect(page.locator("#log .user").first).to_contain_text("second")
-        expect(page.locator("#earlier")).to_be_hidden()
+        expect(page.locator("#list li")).to_have_count(1)
 
 
 def test_stopped_answer_is_shown_as_stopped_after_a_reload_and_not_sent(browser):
@@ -353,18 +353,166 @@ def test_damaged_storage_is_ignored(browser):
         expect(page.locator("#log .assistant")).to_contain_text("Hello there")
 
 
-def test_buttons_of_a_narrow_page_are_side_by_side_within_the_window(browser):
+def test_header_of_a_narrow_page_stays_within_the_window(browser):
     with opened(browser, "language", viewport={"width": 390, "height": 700}) as page:
         is_ready(page)
-        page.evaluate("document.getElementById('name').textContent = 'Qwen3.5, tiny'")
-        send(page, "What is it, and where would one buy a thing like that for a fair price?")
+        page.evaluate("document.getElementById('name').textContent = 'Qwen3.5-0.8B-a-rather-long-name-of-a-model'")
+        for text in ("What is it, and where would one buy a thing like that for a fair price?", "x" * 200):
+            send(page, text)
+            settled(page)
+            page.get_by_role("button", name="New chat").click()
+        page.locator("#chats > summary").click()
+        expect(page.get_by_role("button", name="Delete chat").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.get_by_role("button", name="x" * 60, exact=True).click()
+        expect(page.locator("#chats")).not_to_have_attribute("open", "")
+
+
+def test_edited_message_replaces_itself_and_what_follows(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        for text in ("one", "two"):
+            send(page, text)
+            settled(page)
+        page.get_by_role("button", name="Edit").first.click()
+        expect(page.locator("#message")).to_have_value("one")
+        expect(page.locator("#message")).to_be_focused()
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#message")).to_have_value("")
+        expect(page.locator("#log article")).to_have_count(4)
+        page.get_by_role("button", name="Edit").first.click()
+        send(page, "three")
         settled(page)
-        for earlier in (False, True):
-            boxes = [page.get_by_role("button", name=f"{name} chat").bounding_box() for name in ("Delete", "New")]
-            assert len({box["y"] for box in boxes if box is not None}) == 1 and None not in boxes
-            assert page.evaluate("document.documentElement.scrollWidth") == 390
-            if not earlier:
-                page.get_by_role("button", name="New chat").click()
-                send(page, "Another")
-                settled(page)
-                expect(page.get_by_label("Earlier chats")).to_be_visible()
+        expect(page.locator("#log article")).to_have_count(2)
+        assert page.evaluate("model.requests[2].messages") == [{"role": "user", "content": "three"}]
+        page.reload()
+        expect(page.locator("#log .user")).to_have_text(["YouthreeEdit"])
+
+
+def test_answer_and_code_are_copied(browser):
+    pieces = json.dumps(["Here:\n```python\nx = 1\n```\ndone"])
+    permissions = ["clipboard-read", "clipboard-write"]
+    with opened(browser, "language", f"{{ pieces: {pieces} }}", permissions=permissions) as page:
+        is_ready(page)
+        send(page, "Say")
+        settled(page)
+        expect(page.locator(".bar span")).to_have_text("python")
+        for name, text in (("Copy code", "x = 1"), ("Copy answer", "Here:\n```python\nx = 1\n```\ndone")):
+            page.get_by_role("button", name=name).click()
+            expect(page.locator("#announcer")).to_have_text("Copied")
+            assert page.evaluate("navigator.clipboard.readText()") == text
+            page.evaluate("document.getElementById('announcer').textContent = ''")
+
+
+def test_suggestion_is_sent(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        suggestion = page.locator("#suggestions button").first
+        text = suggestion.inner_text()
+        suggestion.click()
+        settled(page)
+        assert page.evaluate("model.requests[0].messages") == [{"role": "user", "content": text}]
+        expect(page.locator("#suggestions")).to_be_hidden()
+
+
+def test_prompt_progress_is_shown_until_the_first_text(browser):
+    with opened(browser, "language", "{ promptProgress: [[64, 300], [128, 300]], hold: true }") as page:
+        is_ready(page)
+        send(page, "long")
+        expect(page.locator("#log .assistant")).to_contain_text("Reading the prompt: 128 of 300 tokens")
+        assert page.locator("#log progress").evaluate("bar => bar.value / bar.max") == pytest.approx(128 / 300)
+        page.evaluate("fake.hold = false")
+        settled(page)
+        expect(page.locator("#log .assistant")).not_to_contain_text("Reading the prompt")
+        assert page.evaluate("model.requests[0].return_progress") is True
+
+
+def test_download_is_asked_for_with_its_name_and_size(browser):
+    with opened(browser, "language", "{ about: { name: 'SmolLM2 135M', cached: 30_000_000 } }") as page:
+        load = page.locator("#load")
+        expect(load).to_contain_text("SmolLM2 135M, 64 MB")
+        expect(load).to_contain_text("30 MB of it are stored here already")
+        expect(page.locator("#name")).to_have_text("SmolLM2 135M")
+        assert page.title() == "SmolLM2 135M"
+        send(page, "early")
+        expect(page.locator("#log .assistant")).to_contain_text("queued")
+        assert page.evaluate("globalThis.loads") is None
+        page.get_by_role("button", name="Load", exact=True).click()
+        is_ready(page)
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("Hello there")
+
+
+def test_small_or_stored_model_is_loaded_at_once(browser):
+    for about in ("{}", "{ bytes: 1_500_000, cached: 0 }"):
+        with opened(browser, "language", f"{{ about: {about} }}") as page:
+            is_ready(page)
+
+
+def test_theme_is_chosen_and_kept(browser):
+    with opened(browser, "language", color_scheme="light") as page:
+        is_ready(page)
+        ground = "getComputedStyle(document.documentElement).backgroundColor"
+        light = page.evaluate(ground)
+        page.get_by_label("Theme").select_option("Dark theme")
+        dark = page.evaluate(ground)
+        assert dark != light
+        page.reload()
+        is_ready(page)
+        assert page.evaluate(ground) == dark
+        page.get_by_label("Theme").select_option("System theme")
+        assert page.evaluate(ground) == light
+
+
+def test_link_carries_the_settings_that_are_set(browser):
+    permissions = ["clipboard-read", "clipboard-write"]
+    with opened(browser, "language", permissions=permissions) as page:
+        is_ready(page)
+        open_settings(page)
+        page.fill("[name=temperature]", "0.5")
+        page.fill("#system", "Be <b>brief</b> & kind.")
+        page.get_by_role("button", name="Copy as a link").click()
+        expect(page.locator("#announcer")).to_have_text("Copied")
+        link = page.evaluate("navigator.clipboard.readText()")
+        page.goto("about:blank")
+        page.goto(link)
+        is_ready(page)
+        expect(page.locator("#linked")).to_be_visible()
+        send(page, "Hi")
+        settled(page)
+        request = page.evaluate("(({signal, ...rest}) => rest)(model.requests[0])")
+        assert request["temperature"] == 0.5
+        assert request["messages"][0] == {"role": "system", "content": "Be <b>brief</b> & kind."}
+        assert "top_p" not in request
+        open_settings(page)
+        page.get_by_role("button", name="Reset").click()
+        expect(page.locator("#system")).to_have_value("")
+        expect(page.locator("#linked")).to_be_hidden()
+
+
+@pytest.mark.parametrize("value", ["%", "3", "null", '{"nonsense": 1, "temperature": {}}', '{"temperature": "x"}'])
+def test_link_with_other_values_is_ignored(browser, value):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        page.evaluate("value => (location.hash = 'settings=' + encodeURIComponent(value))", value)
+        page.reload()
+        is_ready(page)
+        send(page, "Hi")
+        settled(page)
+        assert "temperature" not in page.evaluate("(({signal, ...rest}) => rest)(model.requests[0])")
+
+
+def test_chats_are_exported_and_deleted(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        send(page, "keep")
+        settled(page)
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Export").click()
+        exported = json.loads(download.value.path().read_text(encoding="utf-8"))
+        assert [message["content"] for message in exported[0]["messages"]] == ["keep", "Hello there"]
+        page.once("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Delete all").click()
+        expect(page.locator("#log article")).to_have_count(0)
+        expect(page.locator("#chats")).to_be_hidden()
+        assert page.evaluate("localStorage.length") == 0

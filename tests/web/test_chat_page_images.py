@@ -15,7 +15,7 @@ from tests.support.harness.browser import TIMEOUT
 from tests.support.models import example_models, tiny_vlm
 from webpte.llm import LLM
 
-from .fake_pages import is_ready, opened
+from .fake_pages import is_ready, open_settings, opened
 from .test_chat_page import send, settled
 from .test_pages_play import ask, plain, said
 from .test_pages_play import opened as opened_bundle
@@ -112,7 +112,7 @@ def test_model_that_reads_no_images_refuses_them(browser):
         is_ready(page)
         expect(page.locator("#attach")).to_be_hidden()
         give(page, "drop", "cat.png", png())
-        expect(page.get_by_role("alert")).to_contain_text("reads no images")
+        expect(page.get_by_role("alert")).to_contain_text("takes no images")
         expect(page.locator("#composer").get_by_role("img")).to_have_count(0)
 
 
@@ -159,9 +159,8 @@ def test_dropped_image_has_the_answers_of_python_and_is_computed_once(browser, s
         second = str(llm.generate(messages, max_new_tokens=6))
     with opened_bundle(browser, site) as (page, _):
         is_ready(page)
-        page.get_by_text("Settings").click()
+        open_settings(page)
         page.fill("[name=max_tokens]", "6")
-        page.get_by_text("Settings").click()
         give(page, "drop", "cat.png", png(1))
         expect(page.locator("#composer").get_by_role("img")).to_have_count(1)
         ask(page, "what?")

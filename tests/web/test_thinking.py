@@ -14,6 +14,8 @@ from tests.support.harness.serving import Running
 from tests.support.harness.site_server import serving
 from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEMPLATE, TEXT, write_thinker
 
+from .fake_pages import open_settings
+
 SCREENSHOTS = os.environ.get("WEBPTE_TEST_SCREENSHOTS")  # a folder, to look at the pages
 SCHEMA = '{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": false}'
 
@@ -43,7 +45,7 @@ def check_page(page: Page, url: str, name: str) -> None:
     page.reload()
     page.wait_for_selector("#load", state="hidden")
     expect(page.locator("#log .thought .text")).to_have_text(REASONING)
-    page.get_by_text("Settings").click()
+    open_settings(page)
     page.fill("#schema", SCHEMA)
     ask(page, "As JSON", '{"a": 1}')
     expect(page.locator("#log .thought")).to_have_count(2)

@@ -39,6 +39,48 @@ export function save(name, data, type = "application/octet-stream") {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+const COPIED_MS = 2000; // how long a button shows that it has copied
+
+/** Return a button that copies a text. */
+export function copyButton(label, textOf) {
+  const button = make("button", { type: "button", className: "copy", textContent: label });
+  button.hidden = !navigator.clipboard; // pages that are not secure have none
+  button.onclick = async () => {
+    const done = await navigator.clipboard.writeText(textOf()).then(
+      () => "Copied",
+      () => "Not allowed",
+    );
+    button.textContent = done;
+    announce(button.getRootNode(), done);
+    setTimeout(() => (button.textContent = label), COPIED_MS);
+  };
+  return button;
+}
+
+const THEME = "webpte theme"; // of this origin's pages, in this browser
+const THEMES = { "": "System theme", light: "Light theme", dark: "Dark theme" };
+
+/** Offer the choice of a theme, and use the one that was chosen before. */
+export function offerThemes() {
+  const options = Object.entries(THEMES).map(([value, textContent]) => make("option", { value, textContent }));
+  const select = make("select", { ariaLabel: "Theme" }, ...options);
+  const use = (theme) => (document.documentElement.dataset.theme = select.value = theme in THEMES ? theme : "");
+  select.onchange = () => {
+    use(select.value);
+    try {
+      localStorage.setItem(THEME, select.value);
+    } catch {
+      // no storage: for this visit
+    }
+  };
+  try {
+    use(localStorage.getItem(THEME) ?? "");
+  } catch {
+    use("");
+  }
+  (document.getElementById("tools") ?? document.querySelector("header")).append(select);
+}
+
 export const adapterName = (adapter) =>
   [adapter?.description, [adapter?.vendor, adapter?.architecture].filter(Boolean).join(" "), "unnamed GPU"].find(
     Boolean,
@@ -69,16 +111,11 @@ const ERRORS = {
   server: ["The server cannot answer", () => ""],
   network: ["The download failed", () => "Downloaded files are stored. The download continues with the missing ones."],
   aborted: ["Stopped", () => "Downloaded files are stored. The download continues with the missing ones."],
-  "save-data": [
-    "This browser is set to save data",
-    () => "The model is downloaded once and then stored on this device.",
-  ],
   "device-lost": ["The GPU was reset", () => "Close other pages that use the GPU."],
   "out-of-memory": ["The GPU has not enough memory", () => "Close other tabs and programs that use the GPU."],
   input: ["Invalid input"],
   shape: ["These shapes were not bundled"],
 };
-const PAUSED = ["aborted", "save-data"]; // not errors: loading waits for a click
 const NO_GPU = ["webgpu-missing", "no-adapter", "unsupported"]; // the model cannot run in this browser
 
 /** Return the title of an error. */
@@ -86,7 +123,7 @@ export const titleOf = (error) => (ERRORS[error?.code] ?? ["Error"])[0];
 
 /** Show an error, with a button if there is something to click. */
 export function showError(place, error, label, onclick) {
-  const paused = PAUSED.includes(error?.code);
+  const paused = error?.code === "aborted"; // not an error: loading waits for a click
   const words = [make("h2", { textContent: titleOf(error) })];
   // The fix of webgpu-missing depends on the browser, and replaces the general one in the message.
   if (!paused && error?.code !== "webgpu-missing")
@@ -138,12 +175,38 @@ function progressBar(root, place, cancel) {
   };
 }
 
+const ASK_BYTES = 2e6; // a smaller download needs no permission
+
+/** Ask before a download, and return after a click; at once if the weights are stored here, or are few. */
+async function askToDownload(root, inspect) {
+  const { load: place, name: heading } = parts(root);
+  const saveData = navigator.connection?.saveData === true;
+  const about = await inspect().catch(() => null); // the load reports the error
+  if (!about) return;
+  const { name, bytes: total, cached } = about;
+  heading.textContent = name;
+  if (root === document) document.title = name;
+  if (total - cached <= (saveData ? 0 : ASK_BYTES)) return;
+  const words = [
+    make("h2", { textContent: `${name}, ${bytes(total - cached)}` }),
+    make("p", { textContent: "The model is downloaded once and stays on this device." }),
+    make("p", { className: "quiet", textContent: saveData ? "This browser is set to save data." : "" }),
+    make("p", { className: "quiet", textContent: cached ? `${bytes(cached)} of it are stored here already.` : "" }),
+  ];
+  const load = make("button", { type: "button", className: "main", textContent: "Load" });
+  place.className = "card";
+  place.replaceChildren(...words.filter((part) => part.textContent), make("div", { className: "row" }, load));
+  await new Promise((resolve) => {
+    load.onclick = resolve;
+  });
+}
+
 const clicked = (place, error, label) => new Promise((resolve) => showError(place, error, label, resolve));
 
 /** Load and return the model, with progress, a button to cancel, and a button to try again after an error. */
-export async function loadModel({ root, load }) {
+export async function loadModel({ root, load, inspect }) {
   const { load: place, name, adapter, lost } = parts(root);
-  if (navigator.connection?.saveData) await clicked(place, { code: "save-data" }, "Load the model");
+  if (inspect) await askToDownload(root, inspect);
   for (;;) {
     const abort = new AbortController();
     const onProgress = progressBar(root, place, () => abort.abort());

@@ -1,6 +1,9 @@
 /** Connect the page and the player. To use a bundle at another address, replace "./" by it. */
 
 import { start } from "./page.js";
-import { load } from "./player/src/index.js";
+import { inspect, load } from "./player/src/index.js";
+import { offerThemes } from "./shared.js";
 
-start({ root: document, load: (options) => load(new URL("./", location.href).href, options) });
+const { href } = new URL("./", location.href);
+offerThemes();
+start({ root: document, load: (options) => load(href, options), inspect: () => inspect(href) });

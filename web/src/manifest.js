@@ -1,5 +1,6 @@
 /**
- * @typedef {{ kind: string, dtype: string, dims: number[], dynamic: boolean[] }} IoSpec  an input or output of a method
+ * @typedef {{ name: string, kind: string, dtype: string, dims: number[], dynamic: boolean[] }} IoSpec  an input or
+ *   output of a method
  * @typedef {{
  *   plan: string, wgsl: string, weights: string[], device: "gpu" | "cpu", limits: Record<string, number>,
  *   features: string[], min_subgroup_size: number, cache_slots: number | null,

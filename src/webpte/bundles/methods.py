@@ -15,12 +15,12 @@ import numpy as np
 from ..device.weights import device_pieces, storage_dtype
 from ..errors import InputError, ShapeError, UnsupportedError
 from ..graph import Constant, DType, Graph, SymBool, SymFloat, TensorSpec
-from ..plan import BufferFill, Planner
+from ..plan import BufferFill, Plan, Planner
 from ..plan.plan_writer import plan_document
 from ..plan.segments import PlanSegment
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import Program
-from ..runtime.arguments import zeros_like_input
+from ..runtime.arguments import argument_names, zeros_like_input
 from ..runtime.converter import ArgumentConverter
 from ..runtime.program import Rewrite
 from ..wgsl import INTEL_MATRIX, MATRIX_SHAPES, Caps, matrices_of, matrix_feature, render
@@ -302,8 +302,8 @@ class MethodWriter:
                     {**self._written(document, texts), **needs, "bytes": planned.planner.plan.bytes_by_kind()}
                 )
         return {
-            "inputs": [_border(graph, v, plan.dynamic_dims.get(v)) for v in graph.inputs],
-            "outputs": [_border(graph, v, plan.dynamic_dims.get(v)) for v in graph.outputs],
+            "inputs": _border(plan, graph.inputs, "input"),
+            "outputs": _border(plan, graph.outputs, "output"),
             "variants": variants,
         }
 
@@ -337,11 +337,16 @@ def _has_wide_halves(graph: Graph) -> bool:
     return any(isinstance(value, TensorSpec) and value.dtype is DType.WIDE_FLOAT16 for value in graph.values)
 
 
-def _border(graph: Graph, value_id: int, dynamic: tuple[bool, ...] | None) -> dict[str, Any]:
-    value = graph.values[value_id]
-    if not isinstance(value, TensorSpec):
-        return {
-            "kind": "symbool" if isinstance(value, SymBool) else "symfloat" if isinstance(value, SymFloat) else "symint"
-        }
-    flags = dynamic or (value.dynamic,) * len(value.dims)
-    return {"kind": "tensor", "dtype": value.host_dtype.short, "dims": list(value.dims), "dynamic": list(flags)}
+def _border(plan: Plan, ids: Sequence[int], prefix: str) -> list[dict[str, Any]]:
+    """Return the names and types of inputs or outputs."""
+    described = []
+    for value_id, name in zip(ids, argument_names(plan.graph, ids, prefix), strict=True):
+        value = plan.graph.values[value_id]
+        if isinstance(value, TensorSpec):
+            dynamic = plan.dynamic_dims.get(value_id) or (value.dynamic,) * len(value.dims)
+            dims = {"dims": list(value.dims), "dynamic": list(dynamic)}
+            described.append({"name": name, "kind": "tensor", "dtype": value.host_dtype.short, **dims})
+        else:
+            kind = "symbool" if isinstance(value, SymBool) else "symfloat" if isinstance(value, SymFloat) else "symint"
+            described.append({"name": name, "kind": kind})
+    return described

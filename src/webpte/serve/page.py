@@ -11,14 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..web_files import page_files
+from ..web_files import page_files, page_paths
 
-# The files of the page, which contain no secrets. `tests/web/test_page_files.py` compares them with the folder.
-PAGE_FILES = (
-    "index.html", "page.css", "page.js", "conversations.js", "images.js", "markdown.js", "server.js", "shared.css",
-    "shared.js", "shared.main.js", "shared.svg",
-)  # fmt: skip
-PAGE_PATHS = tuple(f"/{name}" for name in PAGE_FILES)
+PAGE_PATHS = tuple(f"/{name}" for name in page_paths("server"))  # these files contain no secrets
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 

@@ -22,6 +22,15 @@ function pixels(bitmap, { height, width, mean, std }) {
   return { data: planes, dims: [1, 3, height, width], canvas };
 }
 
+/** Return a sentence about what is done to an image before the model gets it. */
+function describeSteps({ height, width, mean, std }) {
+  const list = (numbers) => (new Set(numbers).size === 1 ? numbers.slice(0, 1) : numbers).map(short).join(", ");
+  const identity = mean.every((value) => value === 0) && std.every((value) => value === 1);
+  const numbers = identity ? "from 0 to 1" : `from 0 to 1, less ${list(mean)}, divided by ${list(std)}`;
+  const size = `${width} × ${height} pixels`;
+  return `An image is scaled to cover ${size} and cropped to its center. Its colors are numbers ${numbers}.`;
+}
+
 /** Return the probabilities of logits; a distribution is returned unchanged. */
 function probabilities(scores) {
   const sum = scores.reduce((total, score) => total + score, 0);
@@ -107,7 +116,8 @@ class Images {
   constructor(root) {
     this.#root = root;
     this.#part = parts(root);
-    const { drop, file } = this.#part;
+    const { drop, file, choose } = this.#part;
+    choose.onclick = () => file.click();
     file.onchange = () => this.#take(file.files[0]);
     drop.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -127,6 +137,8 @@ class Images {
   async ready(model) {
     this.#model = model;
     const { labels } = model.info.image;
+    this.#part.steps.textContent = describeSteps(model.info.image);
+    this.#part.steps.hidden = false;
     if (labels)
       this.#labels = new TextDecoder()
         .decode(await model.bytes(labels))

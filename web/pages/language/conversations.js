@@ -26,11 +26,18 @@ export class Conversations {
     return this.#current?.messages ?? [];
   }
 
-  /** The others, the newest first. */
-  get others() {
-    return this.#list
-      .filter((each) => each !== this.#current)
-      .map(({ id, messages }) => ({ id, title: messages[0].content.slice(0, MAX_TITLE) || "Image" }));
+  /** All conversations, the newest first. */
+  get list() {
+    return this.#list;
+  }
+
+  /** The titles of all conversations, the newest first. */
+  get titles() {
+    return this.#list.map((each) => ({
+      id: each.id,
+      title: each.messages[0].content.slice(0, MAX_TITLE) || "Image",
+      current: each === this.#current,
+    }));
   }
 
   /** Store the messages of the current conversation. */
@@ -52,9 +59,16 @@ export class Conversations {
     this.#current = this.#list.find((each) => each.id === id) ?? null;
   }
 
-  /** Delete the current conversation. */
-  remove() {
-    this.#list = this.#list.filter((each) => each !== this.#current);
+  /** Delete a conversation. */
+  remove(id) {
+    this.#list = this.#list.filter((each) => each.id !== id);
+    if (this.#current?.id === id) this.#current = null;
+    this.#write();
+  }
+
+  /** Delete all conversations. */
+  clear() {
+    this.#list = [];
     this.#current = null;
     this.#write();
   }

@@ -83,6 +83,11 @@ export class Attachments {
     return this.#list.length > 0;
   }
 
+  /** Replace the images, those of a message that is edited. */
+  set(list) {
+    this.#show(list);
+  }
+
   /** Return the images, and forget them. */
   take() {
     const list = this.#list;
@@ -93,7 +98,7 @@ export class Attachments {
   async #add(files) {
     for (const file of files) {
       try {
-        if (!this.#isAllowed) throw new Error("This model reads no images.");
+        if (!this.#isAllowed) throw new Error("This model takes no images.");
         await draw(make("canvas"), file).catch(() => {
           throw new Error(`${file.name}: expected an image that this browser can decode. Choose another file.`);
         });

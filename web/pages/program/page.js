@@ -3,6 +3,7 @@
 import { readNpy, writeNpy } from "./npy.js";
 import { announce, loadModel, make, parts, plural, save, short, showError } from "./shared.js";
 
+const KINDS = { symint: "integer", symfloat: "number", symbool: "0 or 1" };
 const INTEGER_DTYPES = /^(i|u|bool)/;
 const FILLS = { random: "random numbers", zeros: "zeros", ones: "ones", typed: "typed numbers", file: "a .npy file" };
 const count = (dims) => dims.reduce((product, dim) => product * dim, 1);
@@ -17,37 +18,38 @@ const random = (dtype) =>
 /** One input of the program: its fieldset, and the argument that it describes. */
 class Field {
   #spec;
+  #name;
   #fill;
   #typed;
   #file;
 
-  constructor(spec, number) {
+  constructor(spec) {
     this.#spec = spec;
     this.dims = spec.dims ?? [];
     this.#typed = make("textarea", { rows: 2, spellcheck: false, className: "numbers", placeholder: "1, 2.5, -3 …" });
-    this.#typed.setAttribute("aria-label", `Numbers of input ${number}`);
+    this.#name = spec.name;
+    this.#typed.setAttribute("aria-label", `Numbers of ${this.#name}`);
     this.#fill = make("select");
     for (const [value, textContent] of Object.entries(FILLS)) this.#fill.append(make("option", { value, textContent }));
     this.#file = make("input", { type: "file", accept: ".npy" });
-    this.#file.setAttribute("aria-label", `File of input ${number}`);
+    this.#file.setAttribute("aria-label", `File of ${this.#name}`);
+    // An integer is an index or a position as a rule, for which a random number makes no sense.
+    if (INTEGER_DTYPES.test(spec.dtype)) this.#fill.value = "zeros";
     this.legend = make("legend");
     this.element = make("fieldset", {}, this.legend);
-    this.number = number;
     if (spec.kind === "tensor") {
       this.element.append(make("label", {}, "Filled with", this.#fill), this.#typed, this.#file);
       this.#fill.onchange = () => this.show();
     } else {
       this.#typed = make("input", { type: "number", step: spec.kind === "symfloat" ? "any" : "1", value: "0" });
-      this.element.append(
-        make("label", {}, { symint: "An integer", symfloat: "A number", symbool: "0 or 1" }[spec.kind], this.#typed),
-      );
+      this.element.append(make("label", {}, "Value", this.#typed));
     }
   }
 
   show() {
     const tensor = this.#spec.kind === "tensor";
-    const about = tensor ? `${this.#spec.dtype}, ${shape(this.dims)}` : this.#spec.kind;
-    this.legend.textContent = `Input ${this.number}: ${about}`;
+    const about = tensor ? `${this.#spec.dtype}, ${shape(this.dims)}` : KINDS[this.#spec.kind];
+    this.legend.textContent = `${this.#name}: ${about}`;
     if (!tensor) return;
     this.#typed.hidden = this.#fill.value !== "typed";
     this.#file.hidden = this.#fill.value !== "file";
@@ -88,7 +90,7 @@ class Field {
   }
 
   #inputError(message) {
-    return Object.assign(new Error(`Input ${this.number}: ${message}.`), { code: "input" });
+    return Object.assign(new Error(`${this.#name}: ${message}.`), { code: "input" });
   }
 }
 
@@ -109,9 +111,9 @@ function statistics(data) {
   return notFinite ? { ...statistics, "NaN or infinite": String(notFinite) } : statistics;
 }
 
-function card(output, number) {
+function card(output, name) {
   if (typeof output !== "object")
-    return make("article", { className: "card" }, make("h2", { textContent: `Output ${number}: ${output}` }));
+    return make("article", { className: "card" }, make("h2", { textContent: `${name}: ${output}` }));
   const { data, dims, dtype } = output;
   const list = make("dl");
   for (const [term, value] of Object.entries(statistics(data)))
@@ -122,7 +124,7 @@ function card(output, number) {
   return make(
     "article",
     { className: "card" },
-    make("h2", { textContent: `Output ${number}: ${dtype}, ${shape(dims)}` }),
+    make("h2", { textContent: `${name}: ${dtype}, ${shape(dims)}` }),
     list,
     make("p", { className: "numbers", textContent: first + (data.length > 24 ? ", …" : "") }),
     make(
@@ -131,7 +133,7 @@ function card(output, number) {
       make("button", {
         type: "button",
         textContent: "Download as .npy",
-        onclick: () => save(`output${number}.npy`, writeNpy(output)),
+        onclick: () => save(`${name.replace(/\W+/g, "_").toLowerCase()}.npy`, writeNpy(output)),
       }),
     ),
   );
@@ -170,7 +172,7 @@ class Form {
 
   #showInputs() {
     const { method, shapes, inputs, whichShapes } = this.#part;
-    this.#fields = this.#methods[method.value].inputs.map((spec, number) => new Field(spec, number));
+    this.#fields = this.#methods[method.value].inputs.map((spec) => new Field(spec));
     inputs.replaceChildren(...this.#fields.map((field) => field.element));
     shapes.replaceChildren(
       ...this.#bundledShapes().map((set, value) =>
@@ -199,7 +201,8 @@ class Form {
       const started = performance.now();
       const results = await this.#model.run(args, { method: method.value });
       time.textContent = `${short(performance.now() - started)} ms`;
-      outputs.replaceChildren(...results.map(card));
+      const specs = this.#methods[method.value].outputs;
+      outputs.replaceChildren(...results.map((output, number) => card(output, specs[number].name)));
       announce(this.#root, `Done: ${plural(results.length, "output")}.`);
     } catch (error) {
       time.textContent = "";

@@ -76,7 +76,7 @@ class ServerModel extends EventTarget {
     return { description: location.host };
   }
 
-  async #create({ signal, ...fields }) {
+  async #create({ signal, return_progress, ...fields }) {
     const body = JSON.stringify({ model: this.name, ...fields });
     return events(await request("v1/chat/completions", { method: "POST", body, signal }));
   }

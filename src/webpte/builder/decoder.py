@@ -148,11 +148,11 @@ class DecoderTrace:
         return self.attention(x, number, positions)
 
     def attention(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
-        """Record grouped heads over a cache. In models with linear attention, each head has a query and a gate."""
+        """Record grouped heads over a cache. Heads may have a query and a gate."""
         g, model, name = self.g, self.model, f"layers.{number}.attention"
         q = g.linear(x, f"{name}.wq", model.n_heads)  # (1, S, H, D), or (1, S, H, 2 D)
         width, gate = model.head_width(number), None
-        if any(layer.delta is not None for layer in model.layers):
+        if model.query_gate:
             q, gate = g.slice(q, 3, 0, width, width), g.slice(q, 3, width, 2 * width, width)
         rows = None
         if model.layers[number].shares is None:

@@ -141,6 +141,7 @@ class Architecture:
     attention_cap: float | None = None  # scores x become cap * tanh(x / cap)
     logits_cap: float | None = None
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    query_gate: bool = False  # each head of the queries' layer has a query and then a gate, of the attention's output
     sinks: bool = False  # each query head has a score that joins its softmax and has no value
     # Multiplied into weights when they are read, so that the graph stays that of a Llama.
     embedding_factor: float = 1.0

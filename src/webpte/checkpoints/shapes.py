@@ -11,7 +11,6 @@ Shapes = dict[str, tuple[int, ...]]
 def parameter_shapes(model: Architecture) -> Shapes:
     """Return the shapes of the parameters by name, as in `modules/`."""
     shapes: Shapes = {"tok_embeddings.weight": (model.vocab_size, model.dim)}
-    gated = any(layer.delta is not None for layer in model.layers)  # Qwen3.5: attention has a gated output
     for number, layer in enumerate(model.layers):
         block: Shapes
         if layer.taps:
@@ -20,7 +19,7 @@ def parameter_shapes(model: Architecture) -> Shapes:
         elif layer.delta is not None:
             block = _delta(model, number)
         else:
-            block = _attention(model, number, gated)
+            block = _attention(model, number)
         if layer.experts is not None:
             block |= _experts(model, layer.experts)
         dense, hidden_dim = layer.experts is None or layer.experts.shared, model.hidden_width(number)
@@ -53,10 +52,10 @@ def parameter_shapes(model: Architecture) -> Shapes:
     return shapes | {"norm.weight": (model.dim,), "output.weight": (model.vocab_size, model.dim)}
 
 
-def _attention(model: Architecture, number: int, gated: bool) -> Shapes:
+def _attention(model: Architecture, number: int) -> Shapes:
     width = model.head_width(number)
     wide, narrow = model.n_heads * width, model.n_kv_heads * width
-    shapes = _linear("attention.wq", wide * 2 if gated else wide, model.dim, model.qkv_bias)
+    shapes = _linear("attention.wq", wide * 2 if model.query_gate else wide, model.dim, model.qkv_bias)
     own = model.layers[number].shares is None  # keys and values
     if own:
         shapes |= _linear("attention.wk", narrow, model.dim, model.qkv_bias)

@@ -49,7 +49,7 @@ def empty_module(source: Checkpoint, max_context: int, max_tokens: int) -> torch
     """Return the module of a checkpoint with parameters on the meta device."""
     model = source.architecture
     with suppress_logs(), torch.device("meta"):
-        if any(layer.delta is not None for layer in model.layers):
+        if model.query_gate:
             module: Decoder = DeltaDecoder(model, max_context, max_tokens)
         elif any(layer.taps for layer in model.layers):
             module = ConvDecoder(model, max_context)

@@ -96,7 +96,7 @@ def _check(fields: Fields, delta: Delta, values: str, keys: str, taps: str) -> N
 
 def _as_qwen(model: Architecture, attends: Sequence[bool], delta: Delta) -> Architecture:
     layers = tuple(LayerSpec() if attending else LayerSpec(rope=None, delta=delta) for attending in attends)
-    return replace(model, layers=layers, qk_norm=True)
+    return replace(model, layers=layers, qk_norm=True, query_gate=True)
 
 
 def _layer_types(fields: Fields, count: int) -> list[str]:

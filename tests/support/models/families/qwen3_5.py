@@ -19,6 +19,7 @@ VARIANTS = {
         "layer_types": ["full_attention", "linear_attention", "full_attention", "linear_attention"],
         "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5},
     },
+    "full attention only": _SIZES | {"layer_types": ["full_attention"] * 4},
     "tied": _SIZES | {"tie_word_embeddings": True, "full_attention_interval": 2},
     "biases, tied": _SIZES | {"attention_bias": True, "tie_word_embeddings": True, "full_attention_interval": 2},
 }

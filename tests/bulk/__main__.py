@@ -7,6 +7,7 @@ python -m tests.bulk crossover                 # the whole command by one proces
 python -m tests.bulk shared                    # the same where both actors have one device
 python -m tests.bulk actors                    # SIGKILL to actors in mid-run
 python -m tests.bulk driver                    # SIGKILL to the driver at random moments
+python -m tests.bulk within                    # SIGKILL or SIGINT within a block: finished rows are kept
 python -m tests.bulk generate MODEL.pte        # many rows at once against one at a time, judged by a schema
 
 With `--tiny` the encoder is a small one of random weights, which takes seconds where MiniLM takes minutes.
@@ -22,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from .answers import SCHEMAS, generate
-from .kills import actors, driver
+from .kills import actors, driver, within
 from .rates import crossover, embed, hand, names, shared
 
 
@@ -45,6 +46,13 @@ def main() -> int:
     drivers.add_argument("--actors", type=int, help="of Ray, which the command then has (none)")
     drivers.add_argument("--seed", type=int, default=0)
     drivers.add_argument("--within", type=float, default=2.0, help="seconds behind a block, at most, to kill at")
+    blocks = commands.add_parser("within", description=within.__doc__)
+    blocks.add_argument("--rows", type=int, default=60)
+    blocks.add_argument("--tokens", type=int, default=12, help="of an answer, at most")
+    blocks.add_argument("--kills", type=int, default=20)
+    blocks.add_argument("--signal", choices=("KILL", "INT"), default="KILL")
+    blocks.add_argument("--seed", type=int, default=0)
+    blocks.set_defaults(prove=within)
     for compare, sizes in ((crossover, [256, 1024]), (shared, [1024])):
         one = commands.add_parser(compare.__name__, description=compare.__doc__)
         one.add_argument("--sizes", type=int, nargs="+", default=sizes, help="rows")

@@ -9,11 +9,25 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from tests.support.harness.bulk import actor_processes, contents, kill_when, read, start_batch
+from tests.support.harness.bulk import (
+    actor_processes,
+    contents,
+    finished_rows,
+    kept_rows,
+    kill_when,
+    read,
+    start_batch,
+    texts,
+    wait_until,
+    write_parquet,
+)
+from tests.support.models.example_models import talker
 from webpte.batch import run
+from webpte.text import shell_word
 
-from .workload import blocks_in, encoder, print_report, table
+from .workload import Figures, blocks_in, encoder, print_report, table
 
 
 def actors(folder: Path, options: argparse.Namespace) -> None:
@@ -72,6 +86,56 @@ def driver(folder: Path, options: argparse.Namespace) -> None:
     print_report("the last run", report)
     assert report.reused_blocks == there and contents(out) == contents(folder / "alone")
     print(f"{there} of {report.blocks} blocks were found, the rest computed; the folders are byte for byte equal")
+
+
+def within(folder: Path, options: argparse.Namespace) -> Figures:
+    """Jobs of one block, ended at random moments and started again until they are complete.
+
+    Each row that the model finishes is logged before it is written to the journal. Rows are lost that are in the log
+    and not in the journal.
+    """
+    model, source = talker() / "smollm2.pte", write_parquet(folder / "asks.parquet", texts(options.rows))
+    settings: Any = {"settings": {"max_new_tokens": options.tokens}, "block_rows": options.rows}
+    run(model, source, folder / "alone", **settings)
+    moments = random.Random(options.seed)
+    figures = {"ended": 0, "jobs": 0, "finished": 0, "lost": 0, "most_lost_at_once": 0, "wrong_messages": 0}
+    while figures["ended"] < options.kills:
+        out = folder / f"killed {figures['jobs']}"
+        while not (out / "_manifest.json").exists():
+            _end_once(model, source, out, options, moments, figures)
+        assert contents(out) == contents(folder / "alone")
+        figures["jobs"] += 1
+    return figures
+
+
+def _end_once(
+    model: Path, source: Path, out: Path, options: argparse.Namespace, moments: random.Random, figures: Figures
+) -> None:
+    """Start the command, end it after a random number of further rows, and count the rows that are lost."""
+    log = out.with_name("finished.log")
+    log.unlink(missing_ok=True)
+    before = len(kept_rows(out))
+    arguments = ["--block-rows", options.rows, "--max-new-tokens", options.tokens]
+    child = start_batch(model, source, out, *arguments, log=log)
+    goal, delay = before + moments.randint(0, 8), moments.uniform(0, 0.3)
+    wait_until(child, lambda: before + len(finished_rows(log)) >= goal)
+    time.sleep(delay)
+    ended = child.poll() is None
+    child.send_signal(signal.SIGKILL if options.signal == "KILL" else signal.SIGINT)
+    _, message = child.communicate()
+    assert ended or child.returncode == 0, message.decode()
+    kept, finished = kept_rows(out), finished_rows(log)
+    if (out / "_manifest.json").exists() or list(out.rglob("g*.parquet")):
+        return
+    lost = len(finished - {row for _, row in kept})
+    figures["ended"] += ended
+    figures["finished"] += len(finished)
+    figures["lost"] += lost
+    figures["most_lost_at_once"] = max(figures["most_lost_at_once"], lost)
+    if options.signal == "INT" and finished:
+        said = f"[stopped: {len(kept)} of {options.rows} rows are kept in {shell_word(out)}."
+        figures["wrong_messages"] += said not in message.decode()
+    print(f"{len(kept)} rows kept, {len(finished)} of them new, {lost} lost", flush=True)
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:

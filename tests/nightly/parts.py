@@ -103,7 +103,12 @@ PARTS = (
     part("serving-load", 40, "python -m tests.serving load --requests 600"),
     part("serving-abuse", 20, "python -m tests.serving abuse --seconds 300"),
     part("serving-schemas", 30, "python -m tests.serving schemas --schemas 40"),
-    part("bulk", 40, *(f"python -m tests.bulk {proof} --tiny" for proof in ("hand", "actors", "driver"))),
+    part(
+        "bulk",
+        50,
+        *(f"python -m tests.bulk {proof} --tiny" for proof in ("hand", "actors", "driver")),
+        *(f"python -m tests.bulk within --signal {name}" for name in ("KILL", "INT")),
+    ),
     part("fuzz", 60, *(f"python -m tests.fuzz {target} --seconds {FUZZ_SECONDS}" for target in FUZZED)),
     part("fuzz-files", 60, "python -m tests.fuzz files --count 20000"),
     part("fuzz-executorch", 30, "python -m tests.fuzz.against_executorch"),

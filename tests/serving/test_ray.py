@@ -6,14 +6,16 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 import webpte
-from tests.support.harness.bulk import actor_processes, contents, read
+from tests.support.harness.bulk import actor_processes, contents, kept_rows, read
 from tests.support.harness.errors import raises
 from tests.support.harness.recipes import page_folder, recipe, same_vectors
+from tests.support.models import example_models
 from webpte.batch import run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'webpte[ray]'")
@@ -61,6 +63,28 @@ def test_ray_killed_actor_keeps_every_row_once(cluster, folder, undisturbed):
     assert killed and report.rows == ROWS and report.actors == 2
     assert contents(out) == contents(undisturbed)
     assert read(out)["id"].to_pylist() == list(range(ROWS))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ray_killed_actor_keeps_finished_rows_of_its_block(cluster, folder):
+    """The actor is killed within the only block, and the one that replaces it computes the other rows."""
+    talker, out, killed = example_models.talker() / "smollm2.pte", folder / "answers", []
+    settings: Any = {"settings": {"max_new_tokens": 40}, "block_rows": ROWS}
+    run(talker, folder / "tickets.parquet", folder / "answers alone", **settings)
+
+    def kill() -> None:
+        while len(kept_rows(out)) < 8:
+            time.sleep(0.01)
+        killed.append(len(kept_rows(out)))
+        os.kill(actor_processes()[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    report = run(talker, folder / "tickets.parquet", out, actors=1, **settings)
+    killer.join(60)
+    assert killed and report.rows == ROWS and report.reused_rows >= killed[0]
+    assert contents(out) == contents(folder / "answers alone")
 
 
 @pytest.mark.slow

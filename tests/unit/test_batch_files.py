@@ -17,13 +17,15 @@ from webpte.batch.job import BatchReport, ProgressMeter, _check_columns
 from webpte.batch.output import (
     block_is_intact,
     block_name,
+    changed_fields,
     check_job,
     read_block_counts,
     remove_stale_blocks,
     with_result,
     write_block,
 )
-from webpte.batch.runners import BatchResult, text_or_tokens
+from webpte.batch.results import BatchResult
+from webpte.batch.runners import text_or_tokens
 from webpte.batch.tables import InputTables, RowBlock
 from webpte.batch.task_spec import TaskSpec, task_spec, template_fields
 from webpte.batch.worker import BlockStats, input_columns
@@ -253,7 +255,7 @@ def test_job_folder_of_other_job_is_refused(tmp_path):
     check_job(tmp_path / "out", {"model": "a", "options": {"task": "embed"}})
     with raises(webpte.InputError, tmp_path / "out", "model", code="other_job"):
         check_job(tmp_path / "out", {"model": "b", "options": {"task": "embed"}})
-    with raises(webpte.InputError, "task", "embed", "generate", code="other_job"):
+    with raises(webpte.InputError, 'task was "embed", now "generate"', code="other_job"):
         check_job(tmp_path / "out", {"model": "a", "options": {"task": "generate"}})
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
@@ -269,12 +271,29 @@ def test_check_job_of_another_model_does_not_show_fingerprints(tmp_path):
     assert "0d1d" not in str(raised.value) and "2e3e" not in str(raised.value)
 
 
+def test_changed_fields_names_each_field_with_both_values():
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "long": {"enum": ["x" * 40, "y" * 40, "z" * 9]}},
+    }
+    before = {"options": {"output_column": "generated", "settings": {"max_new_tokens": 8, "json_schema": schema}}}
+    after = json.loads(json.dumps(before).replace('"string"', '"number"').replace(": 8", ": 9"))
+    after["options"]["column"] = "body"
+    settings, schemas, column = changed_fields(before, after)
+    assert (settings, column) == ("max_new_tokens was 8, now 9", 'column was not set, now "body"')
+    assert '"string"' in schemas and '"number"' in schemas and len(schemas) < 180
+    assert changed_fields({"options": {}}, {"options": {"settings": {"seed": 1}}}) == ["seed was not set, now 1"]
+    assert changed_fields({"options": {"settings": {"seed": 1}}}, {"options": {}}) == ["seed was 1, now not set"]
+    assert changed_fields(before, before) == []
+
+
 def test_remove_stale_blocks_removes_own_leftovers_only(tmp_path):
     block, table = block_of("a")
     keep, old = block_name(block, table, "now"), block_name(block, table, "then")
     for name in (keep, old):
         write_block(tmp_path, name, table)
     (tmp_path / "x.parquet" / ".g00000-r000000000-abc.parquet.123.tmp").write_text("half")
+    (tmp_path / "x.parquet" / ".g00000-r000000000-abc.parquet.rows").write_text("of rows that the input has no longer")
     (tmp_path / "x.parquet" / "notes.txt").write_text("somebody's")
     (tmp_path / "gone.parquet").mkdir()
     assert remove_stale_blocks(tmp_path, {keep}) == 1
@@ -305,18 +324,18 @@ def test_check_columns_of_unknown_name_names_the_option_to_correct(options, opti
 @pytest.mark.parametrize(
     ("count", "text"),
     [
-        (1, "[1 row, 0 failed; 1 block; 1 already done; 1 row in 2 s, 0.5 rows/s, device 0%]"),
-        (2, "[2 rows, 0 failed; 2 blocks; 2 already done; 2 rows in 2 s, 1 rows/s, device 0%]"),
+        (1, "[2 rows, 0 failed; 1 block; 1 row already done; 1 row in 2 s, 0.5 rows/s, device 0%]"),
+        (2, "[4 rows, 0 failed; 2 blocks; 2 rows already done; 2 rows in 2 s, 1 rows/s, device 0%]"),
     ],
 )
 def test_summary_of_counts_has_singular_and_plural(count, text):
-    report = BatchReport(count, 0, count, count, 0, 0, 0, count, seconds=2.0, device_seconds=0.0)
+    report = BatchReport(2 * count, 0, count, count, 0, 0, 0, count, seconds=2.0, device_seconds=0.0)
     assert summary(report) == text
 
 
 def test_summary_with_repaired_blocks_counts_them():
     report = BatchReport(6, 0, 3, 1, 0, 0, 0, 4, seconds=2.0, device_seconds=0.0, repaired_blocks=2)
-    assert "; 1 already done; 2 damaged" in summary(report)
+    assert "; 2 rows already done; 2 damaged" in summary(report)
 
 
 def test_progress_meter_after_a_resume_states_the_time_left_once(monkeypatch):

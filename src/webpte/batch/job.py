@@ -14,7 +14,8 @@ from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime.checks import check_bool, check_int, check_path, check_str, did_you_mean
 from ..typing import PathLike
 from .on_ray import Cluster, run_on_ray
-from .output import COUNTS, MANIFEST_FILE, check_job, remove_stale_blocks, write_json
+from .output import COUNTS, MANIFEST_FILE, block_name, check_job, remove_stale_blocks, write_json
+from .output_file import blocks_folder, check_one_schema, is_file_name, read_finished, remove_blocks, write_file
 from .tables import InputTables, RowBlock
 from .task_spec import TaskOptions, TaskSpec, model_fingerprint, task_spec
 from .worker import BatchJob, BatchWorker, BlockStats
@@ -38,6 +39,11 @@ class BatchReport:
     device_seconds: float  # of all actors
     actors: int = 1
     repaired_blocks: int = 0  # that were damaged or had no checksum, and were computed again
+
+    @property
+    def reused_rows(self) -> int:
+        """Return the number of rows that earlier runs had finished."""
+        return self.rows - self.computed_rows
 
     @property
     def padding(self) -> float:
@@ -70,11 +76,13 @@ def run(
     cancel: CancelToken | None = None,
     **options: Unpack[TaskOptions],
 ) -> BatchReport:
-    """Run a model over every row of a parquet, JSON lines or CSV file, or of a folder of them, into parquet files.
+    """Run a model over every row of a parquet, JSON lines or CSV file, or of a folder of them.
 
-    `options` are those of `Predictor`. The job is resumable: rows are divided into blocks of up to `block_rows`, and a
-    block that the folder already holds for the same rows is not computed again, if its checksum is right.
-    `_manifest.json` is written last and lists all blocks.
+    `output` is a folder of parquet files, or one file if its name ends in `.parquet`.
+
+    `options` are those of `Predictor`. The job is resumable: each row is kept as soon as it is finished. Rows are
+    divided into blocks of up to `block_rows`. A block that the folder already holds for the same rows is not computed
+    again, if its checksum is right. `_manifest.json` is written last and lists all blocks.
 
     With `actors`, or the `address` of a cluster, Ray Data runs `actors` processes. Each takes one unit of the custom
     `resource`, or with `gpus` one of Ray's GPUs, and computes on the adapter with the same number.
@@ -82,29 +90,50 @@ def run(
     path = Path(check_path(model, "model"))
     spec = task_spec(path, options)
     rows = DEFAULT_BLOCK_ROWS[spec.task] if block_rows is None else check_int(block_rows, "block_rows", 1)
-    source, folder = Path(check_path(input, "input")), Path(check_path(output, "output"))
+    source, target = Path(check_path(input, "input")), Path(check_path(output, "output"))
+    file = target if is_file_name(target) else None
     inputs = InputTables(source)
     _check_columns(inputs, spec)
+    if file is not None:
+        check_one_schema(inputs)
     cluster = _cluster(actors, address, resource, gpus)
     job = BatchJob(
         model=str(path),
         input=str(source),
-        output=str(folder),
+        output=str(target if file is None else blocks_folder(file)),
         block_rows=rows,
         spec=spec,
         fingerprint=model_fingerprint(path),
         adapter=adapter,
     )
-    check_job(folder, job.identity())
     blocks = list(inputs.blocks(rows))
     workers = cluster.actors if cluster else 1
+    if file is not None and file.exists():
+        return _finished_file(job, inputs, blocks, file)
+    check_job(Path(job.output), job.identity())
     meter = ProgressMeter(sum(block.rows for block in blocks), cancellable(progress, cancel), workers)
     finished = _run_here(job, blocks, meter) if cluster is None else run_on_ray(_absolute(job), blocks, cluster)
     stats = {}
     for block_stats in finished:
         meter.add(block_stats)
         stats[block_stats.block] = block_stats
-    return _finish(job, inputs, [stats[block] for block in blocks], meter)
+    return _finish(job, inputs, [stats[block] for block in blocks], meter, file)
+
+
+def _finished_file(job: BatchJob, inputs: InputTables, blocks: Sequence[RowBlock], file: Path) -> BatchReport:
+    """Return the report of a job whose file exists already, after a check that it is of this job and these rows."""
+    names = [block_name(block, inputs.read(block), job.digest) for block in blocks]
+    counts = read_finished(file, job.identity(), names)
+    remove_blocks(file)  # if the run that wrote the file was killed before it could
+    return BatchReport(
+        blocks=len(blocks),
+        reused_blocks=len(blocks),
+        removed_blocks=0,
+        computed_rows=0,
+        seconds=0.0,
+        device_seconds=0.0,
+        **counts,
+    )
 
 
 def _run_here(job: BatchJob, blocks: Sequence[RowBlock], meter: ProgressMeter) -> Iterator[BlockStats]:
@@ -168,14 +197,21 @@ def _check_columns(inputs: InputTables, spec: TaskSpec) -> None:
             )
 
 
-def _finish(job: BatchJob, inputs: InputTables, stats: Sequence[BlockStats], meter: ProgressMeter) -> BatchReport:
-    """Write the manifest and return the report. The manifest has no times: a resumed job ends with the same bytes."""
+def _finish(
+    job: BatchJob, inputs: InputTables, stats: Sequence[BlockStats], meter: ProgressMeter, file: Path | None
+) -> BatchReport:
+    """Write the manifest, or the output file, and return the report.
+
+    Neither has times: a resumed job ends with the same bytes.
+    """
     totals = {name: sum(getattr(block, name) for block in stats) for name in COUNTS}
     manifest: dict[str, Any] = job.identity() | totals | {"files": inputs.files}
     manifest["blocks"] = [{**asdict(one.block), "output": one.name, "failed": one.failed} for one in stats]
     folder = Path(job.output)
     write_json(folder / MANIFEST_FILE, manifest)
     removed = remove_stale_blocks(folder, {block.name for block in stats})
+    if file is not None:
+        write_file(file, folder, job.identity(), totals, [block.name for block in stats])
     return BatchReport(
         blocks=len(stats),
         reused_blocks=sum(not block.computed for block in stats),
@@ -210,21 +246,21 @@ class ProgressMeter:
     def seconds(self) -> float:
         return time.perf_counter() - self._started
 
-    def report_block(self, event: Progress) -> None:
-        """Report rows of the block that is being computed."""
-        self._report(event.done)
+    def report_block(self, rows: int, kept: int) -> None:
+        """Report the finished rows of the block that is being computed. An interrupted run had finished `kept`."""
+        self._report(rows, rows - kept)
 
     def add(self, stats: BlockStats) -> None:
         """Count a finished block, and report."""
         self._done += stats.rows
-        self.computed_rows += stats.rows if stats.computed else 0
+        self.computed_rows += stats.rows - stats.kept_rows if stats.computed else 0
         self.device_seconds += stats.seconds
         if self.device_seconds:
             self._device_note = f", device {min(self.device_seconds / self.seconds / self.workers, 1):.0%}"
-        self._report(0)
+        self._report(0, 0)
 
-    def _report(self, block_rows: int) -> None:
-        done, computed = self._done + block_rows, self.computed_rows + block_rows
+    def _report(self, block_rows: int, computed_block_rows: int) -> None:
+        done, computed = self._done + block_rows, self.computed_rows + computed_block_rows
         note, seconds_left = "", None
         if computed:
             rate = computed / self.seconds

@@ -6,13 +6,14 @@ pyarrow, Spark and others skip names that begin with `_` or `.`: the job, the ma
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import struct
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ import numpy as np
 from ..errors import FormatError, InputError
 from ..partial_files import partial_path, removing
 from ..version import __version__
-from .runners import BatchResult
+from .journal import SUFFIX, sync_folder
+from .results import BatchResult
 from .tables import RowBlock, arrow
 from .task_spec import ERROR_COLUMN
 
@@ -35,6 +37,8 @@ CHECKSUM_KEY = b"webpte_sha256"  # of the checksum of a block, in the metadata o
 CHECKSUM_PLACEHOLDER = b"0" * 64
 _CHECKSUM = re.compile(CHECKSUM_KEY + rb"..([0-9a-f]{64})", re.DOTALL)  # between them: Thrift's type and length
 PARQUET_TAIL = struct.Struct("<I4s")  # length of the footer, magic
+NESTED = ("options", "settings")  # fields of a job that consist of fields
+SHOWN_CHARACTERS = 60  # of a value in a message
 BLOCK_NAME = re.compile(r"g\d{5}-r\d{9}-[0-9a-f]{16}\.parquet")
 # Explicit, so that the same rows are the same bytes whatever pyarrow's defaults become.
 PARQUET_OPTIONS: dict[str, Any] = {
@@ -133,15 +137,21 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, content: memoryview) -> None:
-    """Write to a temporary file, flush it to the disk, then rename it."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file. At the end it is flushed to the disk and renamed to `path`."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")  # several machines may write to one folder
     try:
         with partial_path(temporary):
-            with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
+            yield temporary
+            with open(temporary, "r+b") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+            sync_folder(path.parent)
     except FileNotFoundError:
         if not path.exists():  # else another run of the same job finished and removed temporary files
             raise InputError(
@@ -187,40 +197,64 @@ def check_job(folder: Path, job: Mapping[str, Any]) -> None:
         return
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key in job if stored.get(key) != job[key]]
-    except (OSError, ValueError, AttributeError) as error:
+        if not isinstance(stored, dict):
+            raise ValueError("not a JSON object")
+    except (OSError, ValueError) as error:
         raise FormatError(f"cannot be read: {error}", argument=str(path), code="unreadable") from error
-    if differing:
-        changes = "; ".join(
-            "the model is another file"  # its fingerprint says nothing to a reader
-            if key == "model"
-            else f"{key} was {_abridged(stored.get(key))}, now {_abridged(job[key])}"
-            for key in differing
-        )
+    check_same_job(folder, stored, job)
+
+
+def check_same_job(output: Path, stored: Mapping[str, Any], job: Mapping[str, Any]) -> None:
+    """Check that an output is of this job. The error names each field that differs."""
+    if changes := changed_fields({key: stored.get(key) for key in job}, job):
         raise InputError(
-            f"holds results of another job: {changes}",
-            argument=str(folder),
+            f"holds results of another job: {'; '.join(changes)}",
+            argument=str(output),
             code="other_job",
-            hint="Choose another folder, or delete this one.",
+            hint="Choose another output, or delete this one.",
         )
+
+
+def changed_fields(stored: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    """Return a phrase for each field that differs, in fields of fields too, such as `max_new_tokens was 8, now 9`."""
+    changes = []
+    for key in dict.fromkeys((*stored, *job)):
+        before, now = stored.get(key), job.get(key)
+        if before == now:
+            continue
+        if key == "model":
+            changes.append("the model is another file")  # its fingerprint says nothing to a reader
+        elif key in NESTED and isinstance(before or {}, dict) and isinstance(now or {}, dict):
+            changes += changed_fields(before or {}, now or {})
+        else:
+            changes.append(f"{key} was {_abridged(before, now)}, now {_abridged(now, before)}")
+    return changes
+
+
+def _abridged(value: object, other: object) -> str:
+    """Return a value as JSON. A long one is cut to where it begins to differ from the other."""
+    if value is None:
+        return "not set"
+    text, compared = (json.dumps(one, ensure_ascii=False) for one in (value, other))
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    differing = (place for place, pair in enumerate(zip(text, compared, strict=False)) if pair[0] != pair[1])
+    first = max(next(differing, len(compared)) - SHOWN_CHARACTERS // 3, 0)
+    shown = text[first:][:SHOWN_CHARACTERS]
+    return f"{'...' if first else ''}{shown}{'...' if len(text) > first + len(shown) else ''}"
 
 
 def remove_stale_blocks(folder: Path, keep: Collection[str]) -> int:
-    """Remove temporary files, empty folders and the blocks that are not in `keep`. Return the number of blocks."""
+    """Remove temporary files, journals, empty folders and blocks not in `keep`. Return the number of blocks."""
     removed = 0
     with removing(folder):
         for path in sorted(folder.rglob("*"), reverse=True):
             if path.is_dir():
                 if not any(path.iterdir()):
                     path.rmdir()
-            elif path.suffix == ".tmp" and path.name.startswith("."):
+            elif path.suffix in (".tmp", SUFFIX) and path.name.startswith("."):
                 path.unlink(missing_ok=True)
             elif BLOCK_NAME.fullmatch(path.name) and path.relative_to(folder).as_posix() not in keep:
                 path.unlink(missing_ok=True)
                 removed += 1
     return removed
-
-
-def _abridged(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."

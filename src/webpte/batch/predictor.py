@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -13,7 +13,8 @@ from ..errors import InputError
 from ..progress import OnProgress, ignore
 from ..runtime.checks import check_int, check_path, did_you_mean, wrong_argument
 from ..typing import PathLike
-from .runners import RUNNERS, BatchResult, Runner
+from .results import BatchResult, FinishedRows, in_order
+from .runners import RUNNERS, Runner
 from .task_spec import ERROR_COLUMN, TaskOptions, TaskSpec, task_spec
 
 
@@ -73,8 +74,12 @@ class Predictor:
         added = {**result.columns, ERROR_COLUMN: result.errors}
         return {**batch, **{name: _column(values, arrays) for name, values in added.items()}}
 
-    def predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
+    def predict(self, batch: Mapping[str, Any]) -> BatchResult:
         """Return only the computed columns, with the errors and the token counts."""
+        return in_order(list(self.compute(batch)))
+
+    def compute(self, batch: Mapping[str, Any], done: Collection[int] = ()) -> Generator[FinishedRows, None, None]:
+        """Yield rows as they are finished. Rows in `done` are left out, unless a call computes others with them."""
         if not isinstance(batch, Mapping):
             raise wrong_argument("batch", "a mapping of columns by name", batch)
         columns = {name: self._values(batch, name) for name in self._spec.input_columns}
@@ -88,7 +93,7 @@ class Predictor:
                 code="column_exists",
                 hint="Rename it, or set output_column.",
             )
-        return self._run(columns, progress)
+        return self._run(columns, done)
 
     def _values(self, batch: Mapping[str, Any], name: str) -> Sequence[Any]:
         if name not in batch:

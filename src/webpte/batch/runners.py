@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,32 +15,19 @@ from numpy.typing import NDArray
 from ..embed import Embedder
 from ..errors import DeviceLost, Error, InputError
 from ..image_files import open_image
-from ..llm import LLM, GenerateSettings, Generation
+from ..llm import LLM, Generation
+from ..llm.batch_generator import BatchGenerator
 from ..llm.prompts import check_prompt_size
-from ..progress import OnProgress, Progress
+from ..progress import OnProgress, ignore
 from ..runtime.checks import wrong_argument
 from ..vision import Classifier
 from ..vision.images import open_images
+from .results import FinishedRows
 from .task_spec import Task, TaskSpec
 
 T = TypeVar("T")
 Pixels = NDArray[np.float32]
 Columns = Mapping[str, Sequence[Any]]
-
-
-@dataclass
-class BatchResult:
-    """The computed columns, one value per row, and a message for each row that failed."""
-
-    columns: dict[str, Any]
-    errors: list[str | None]
-    tokens: int = 0  # of all rows, without padding
-    computed_tokens: int = 0  # with padding
-    seconds: float = 0.0  # in which the device was busy or waited for
-
-    @property
-    def failed(self) -> int:
-        return sum(error is not None for error in self.errors)
 
 
 class EmbedRunner:
@@ -55,31 +42,41 @@ class EmbedRunner:
             self.model.close()
             raise
 
-    def __call__(self, columns: Columns, progress: OnProgress) -> BatchResult:
+    def __call__(self, columns: Columns, done: Collection[int] = ()) -> Generator[FinishedRows, None, None]:
+        """Yield the vectors of each call. Rows in `done` are known: a call that has only such rows is not made, and all
+        other calls have the rows that they would have without `done`, so the vectors are the same.
+        """
         values = columns[self._column]
         rows: list[list[int]] = []
         row_indices: list[int] = []
-        errors: list[str | None] = [None] * len(values)
+        failed: dict[int, str] = {}
         for index, value in enumerate(values):
             try:
                 rows.append(self._tokens(value))
                 row_indices.append(index)
             except Error as error:
-                errors[index] = row_error(error)
+                failed[index] = row_error(error)
         # NaN where a row failed: no comparison can mistake it for a vector.
-        vectors = np.full((len(values), self.model.dimensions), np.nan, np.float32)
-        started = time.perf_counter()
-        done = computed = 0
+        nothing = np.full((len(failed), self.model.dimensions), np.nan, np.float32)
+        yield FinishedRows({self._output: nothing}, [*failed.values()], rows=[*failed])
         for numbers, padded in self.model.batches(rows):
+            indices = [row_indices[number] for number in numbers]
+            if all(index in done for index in indices):
+                continue
             batch = [rows[number] for number in numbers]
-            vectors[[row_indices[number] for number in numbers]] = retry_on_device_lost(
+            started = time.perf_counter()
+            vectors = retry_on_device_lost(
                 self.model.recover,
                 lambda: self.model.compute_batch(batch, padded),  # noqa: B023 - called at once
             )
-            done, computed = done + len(numbers), computed + len(numbers) * padded
-            progress(Progress("embed", done, len(rows), "texts"))
-        seconds = time.perf_counter() - started
-        return BatchResult({self._output: vectors}, errors, sum(map(len, rows)), computed, seconds)
+            yield FinishedRows(
+                {self._output: vectors},
+                [None] * len(indices),
+                sum(map(len, batch)),
+                len(batch) * padded,
+                time.perf_counter() - started,
+                rows=indices,
+            )
 
     def _tokens(self, value: Any) -> list[int]:
         content = text_or_tokens(value)
@@ -128,28 +125,30 @@ class GenerateRunner:
             self.model.close()
             raise InputError(f"{path} reads no images", argument="image_column", code="no_images")
 
-    def __call__(self, columns: Columns, progress: OnProgress) -> BatchResult:
+    def __call__(self, columns: Columns, done: Collection[int] = ()) -> Generator[FinishedRows, None, None]:
+        """Yield the answer of each row that is not in `done`, as it is finished."""
         spec = self._spec
-        count = len(columns[spec.input_columns[0]])
+        settings = {**spec.settings, "parse_special": spec.parse_special}
+        self.model.text_model.sampling_params(spec.settings)  # raises for the batch, not for each row
         prompts: list[dict[str, Any]] = []
         row_indices: list[int] = []
-        errors: list[str | None] = [None] * count
-        for index in range(count):
+        failed: dict[int, str] = {}
+        for index in range(len(columns[spec.input_columns[0]])):
+            if index in done:
+                continue
             try:
                 prompts.append(self._prompt({name: columns[name][index] for name in spec.input_columns}))
                 row_indices.append(index)
             except Error as error:
-                errors[index] = row_error(error)
+                failed[index] = row_error(error)
+        yield self._rows(list(failed), [None] * len(failed), list(failed.values()))
         started = time.perf_counter()
-        settings = cast(GenerateSettings, dict(spec.settings))
-        answers = self.model.generate_many(prompts, parse_special=spec.parse_special, progress=progress, **settings)
-        rows: list[Generation | None] = [None] * count
-        for index, answer in zip(row_indices, answers, strict=True):
-            if answer.error is not None:
-                errors[index] = row_error(answer.error)
-            else:
-                rows[index] = answer
-        return self._result(rows, errors, time.perf_counter() - started)
+        with closing(BatchGenerator(self.model, prompts, settings, False, ignore).run()) as answers:
+            for number, answer in answers:
+                reason = None if answer.error is None else row_error(answer.error)
+                seconds = time.perf_counter() - started
+                yield self._rows([row_indices[number]], [None if reason else answer], [reason], seconds)
+                started = time.perf_counter()
 
     def _prompt(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of `generate` for a row."""
@@ -175,16 +174,22 @@ class GenerateRunner:
             content = [{"type": "image", "image": image}, {"type": "text", "text": prompt}]
         return {"prompt": [*system, {"role": "user", "content": content}]}
 
-    def _result(self, rows: Sequence[Generation | None], errors: list[str | None], seconds: float) -> BatchResult:
-        usages = [None if answer is None else answer.usage for answer in rows]
+    def _rows(
+        self,
+        indices: Sequence[int],
+        answers: Sequence[Generation | None],
+        errors: Sequence[str | None],
+        seconds: float = 0.0,
+    ) -> FinishedRows:
+        usages = [None if answer is None else answer.usage for answer in answers]
         columns = {
-            self._spec.output_column: [None if answer is None else answer.text for answer in rows],
+            self._spec.output_column: [None if answer is None else answer.text for answer in answers],
             "finish_reason": [None if usage is None else usage.finish_reason for usage in usages],
             "prompt_tokens": [None if usage is None else usage.prompt_tokens for usage in usages],
             "completion_tokens": [None if usage is None else usage.completion_tokens for usage in usages],
         }
         tokens = sum(usage.prompt_tokens + usage.completion_tokens for usage in usages if usage is not None)
-        return BatchResult(columns, errors, tokens, tokens, seconds)
+        return FinishedRows(columns, [*errors], tokens, tokens, seconds, rows=indices)
 
     def close(self) -> None:
         self.model.close()
@@ -198,41 +203,34 @@ class ClassifyRunner:
         open_images(())  # raises if pillow is missing, before the model is loaded
         self.model = Classifier.load(path, progress=progress)
 
-    def __call__(self, columns: Columns, progress: OnProgress) -> BatchResult:
+    def __call__(self, columns: Columns, done: Collection[int] = ()) -> Generator[FinishedRows, None, None]:
+        """Yield the classes of each call. Rows in `done` are known: a call that has only such rows is not made."""
         values = columns[self._column]
+        for first in range(0, max(len(values), 1), self.model.max_batch):
+            indices = range(first, min(first + self.model.max_batch, len(values)))
+            if not indices or not all(index in done for index in indices):
+                yield self._classify(indices, [values[index] for index in indices])
+
+    def _classify(self, indices: Sequence[int], values: Sequence[Any]) -> FinishedRows:
         errors: list[str | None] = [None] * len(values)
         labels: list[str | None] = [None] * len(values)
         scores = np.full(len(values), np.nan, np.float32)
-        seconds = 0.0
-        for row_indices, pixels in self._batches(values, errors):
-            started = time.perf_counter()
-            class_scores = retry_on_device_lost(
-                self.model.recover,
-                lambda: self.model.compute_batch(pixels),  # noqa: B023 - called at once
-            )
-            seconds += time.perf_counter() - started
-            best = class_scores.argmax(axis=1)
-            scores[row_indices] = class_scores[np.arange(len(row_indices)), best]
-            for index, number in zip(row_indices, best, strict=True):
-                labels[index] = self.model.labels[number]
-            progress(Progress("classify", row_indices[-1] + 1, len(values), "images"))
-        return BatchResult({self._output: labels, "score": scores}, errors, seconds=seconds)
-
-    def _batches(self, values: Sequence[Any], errors: list[str | None]) -> Iterator[tuple[list[int], Pixels]]:
-        """Yield indices of rows with their pixels (B, 3, H, W). Write the error of a row without any to `errors`."""
-        row_indices: list[int] = []
-        batch: list[Pixels] = []
-        for index, value in enumerate(values):
+        images: dict[int, Pixels] = {}
+        for place, value in enumerate(values):
             try:
-                batch.append(self.model.preprocess(open_image(image_value(value), "value")))
-                row_indices.append(index)
+                images[place] = self.model.preprocess(open_image(image_value(value), "value"))
             except Error as error:
-                errors[index] = row_error(error)
-            if len(batch) == self.model.max_batch:
-                yield row_indices, np.stack(batch)
-                row_indices, batch = [], []
-        if batch:
-            yield row_indices, np.stack(batch)
+                errors[place] = row_error(error)
+        started = time.perf_counter()
+        if images:
+            pixels = np.stack([*images.values()])  # (B, 3, H, W)
+            class_scores = retry_on_device_lost(self.model.recover, lambda: self.model.compute_batch(pixels))
+            best = class_scores.argmax(axis=1)
+            scores[[*images]] = class_scores[np.arange(len(images)), best]
+            for place, number in zip(images, best, strict=True):
+                labels[place] = self.model.labels[number]
+        seconds = time.perf_counter() - started
+        return FinishedRows({self._output: labels, "score": scores}, errors, seconds=seconds, rows=indices)
 
     def close(self) -> None:
         self.model.close()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..progress import OnProgress, ignore
+from .journal import RowJournal
 from .output import block_is_intact, block_name, read_block_counts, with_result, write_block
 from .predictor import Predictor
+from .results import in_order
 from .tables import InputTables, RowBlock
 from .task_spec import TaskSpec, model_fingerprint
 
@@ -58,6 +61,10 @@ class BlockStats:
     computed_tokens: int
     seconds: float = 0.0  # of the device, if it was computed
     repaired: bool = False  # it existed, but was damaged or had no checksum
+    kept_rows: int = 0  # of a block that is computed: rows that an interrupted run had finished
+
+
+OnRows = Callable[[int, int], None]  # receives the finished rows of the block, and how many of them were kept
 
 
 class BatchWorker:
@@ -77,8 +84,8 @@ class BatchWorker:
         self._folder = Path(job.output)
         self._predictor: Predictor | None = None
 
-    def run(self, blocks: Iterable[RowBlock], progress: OnProgress = ignore) -> Iterator[BlockStats]:
-        """Yield the statistics of each block once it exists."""
+    def run(self, blocks: Iterable[RowBlock], finished: OnRows = lambda rows, kept: None) -> Iterator[BlockStats]:
+        """Yield the statistics of each block once it exists. `finished` is called as rows of a block are finished."""
         for block in blocks:
             table = self._inputs.read(block)
             if table.num_rows != block.rows:
@@ -91,14 +98,29 @@ class BatchWorker:
             name = block_name(block, table, self._job.digest)
             existed = (self._folder / name).exists()
             computed = not (existed and block_is_intact(self._folder, name))
-            seconds = self._compute(name, table, progress) if computed else 0.0
+            kept, seconds = self._compute(name, table, finished) if computed else (0, 0.0)
             counts = read_block_counts(self._folder, name)
-            yield BlockStats(block, name, computed, **counts, seconds=seconds, repaired=existed and computed)
+            repaired = existed and computed
+            yield BlockStats(block, name, computed, **counts, kept_rows=kept, seconds=seconds, repaired=repaired)
 
-    def _compute(self, name: str, table: Any, progress: OnProgress) -> float:
-        result = self.predictor.predict(input_columns(table, self._job.spec), progress)
-        write_block(self._folder, name, with_result(table, result))
-        return result.seconds
+    def _compute(self, name: str, table: Any, finished: OnRows) -> tuple[int, float]:
+        """Compute and write a block. Return the rows that an earlier run had finished, and the seconds of the device.
+
+        Rows are in the journal before they are reported.
+        """
+        with RowJournal(self._folder, name) as journal:
+            kept = len(journal.rows)
+            finished(kept, kept)
+            if kept < table.num_rows:
+                columns = input_columns(table, self._job.spec)
+                with closing(self.predictor.compute(columns, journal.rows)) as parts:
+                    for part in parts:
+                        journal.append(part)
+                        finished(len(journal.rows), kept)
+            result = in_order(journal.parts)
+            write_block(self._folder, name, with_result(table, result))
+        journal.remove()
+        return kept, result.seconds
 
     @property
     def predictor(self) -> Predictor:

@@ -1,23 +1,29 @@
 """Run a model over every row of a parquet, JSON lines or CSV file, or of a folder of such files.
 
-Rows are processed in blocks, and each block is written atomically. An interrupted run resumes when it is started again.
+A finished row is kept at once. An interrupted or killed run resumes when the same command is started again.
 Errors are per row: a row that fails has a message in the column `error`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from ..batch import BatchReport
 from ..batch import run as run_job
+from ..batch.output_file import blocks_folder, is_file_name
 from ..batch.task_spec import TASKS
+from ..progress import OnProgress, Progress
 from ..sources import is_checkpoint, is_remote
-from ..text import duration, plural
+from ..text import duration, plural, shell_word
+from . import interrupts
 from .generation_options import add_constraints, add_parse_special, add_sampling, constraints, settings
-from .output import print_json
-from .parsing import add_json, add_max_context, check_folder, check_input, integer
+from .output import print_json, say
+from .parsing import add_json, add_max_context, check_folder, check_input, check_output, integer
 from .programs import open_source
 from .terminal import bars
 
@@ -25,7 +31,7 @@ from .terminal import bars
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="a .pte program, or the checkpoint of a language model")
     parser.add_argument("input", metavar="IN", help="a .parquet, .jsonl or .csv file, or a folder of such files")
-    parser.add_argument("output", metavar="OUT", help="the folder for blocks of rows, in parquet, and _manifest.json")
+    parser.add_argument("output", metavar="OUT", help="a folder for parquet files, or one .parquet file")
     parser.add_argument("--task", choices=TASKS, help="what to compute (the program's task)")
     parser.add_argument("--column", default="text", metavar="NAME", help="column of texts, tokens or images (text)")
     parser.add_argument("--output-column", metavar="NAME", help="column to write (embedding, generated or label)")
@@ -61,7 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_checkpoint(arguments.file) and not is_remote(arguments.file):
         check_input("file", arguments.file)
     check_input("IN", arguments.input)
-    check_folder("OUT", arguments.output)
+    output = Path(arguments.output)
+    if is_file_name(output):
+        check_output("OUT", arguments.output)
+    else:
+        check_folder("OUT", arguments.output)
     options: dict[str, Any] = {
         "task": arguments.task,
         "column": arguments.column,
@@ -76,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         "parse_special": arguments.parse_special,
         "settings": settings(arguments, **constraints(arguments)),
     }
-    with bars() as progress:
+    rows = RowCounter(blocks_folder(output) if is_file_name(output) else output)
+    with rows.reported_if_stopped(), bars() as progress:
         report = run_job(
             open_source(arguments.file, progress, arguments.max_context),
             arguments.input,
@@ -87,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
             address=arguments.address,
             resource=arguments.resource,
             gpus=arguments.gpus,
-            progress=progress,
+            progress=rows.counting(progress),
             **options,
         )
     if arguments.json:
@@ -95,6 +106,41 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(summary(report), file=sys.stderr)
     return 0
+
+
+class RowCounter:
+    """Counts the rows that a job has finished, and prints how many are kept if it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._last: Progress | None = None
+
+    def counting(self, progress: OnProgress) -> OnProgress:
+        """Return a progress callback that also counts rows. Events arrive after their rows are kept."""
+
+        def count(event: Progress) -> None:
+            if event.stage == "rows":
+                self._last = event
+            progress(event)
+
+        return count
+
+    @contextlib.contextmanager
+    def reported_if_stopped(self) -> Iterator[None]:
+        """Print how many rows are kept if this context is left by an interrupt or an error."""
+        with interrupts.before_the_end(self._report):
+            try:
+                yield
+            except BaseException:
+                self._report()
+                raise
+
+    def _report(self) -> None:
+        last, self._last = self._last, None
+        if last is None:
+            return
+        where = f"{last.done} of {plural(last.total, 'row')} are kept in {shell_word(self._folder)}"
+        say(f"[stopped: {where}. Run the same command again to compute the others]", error=True)
 
 
 class BatchSummary(TypedDict):
@@ -140,8 +186,8 @@ def _report(report: BatchReport) -> BatchSummary:
 def summary(report: BatchReport) -> str:
     """Return a one-line summary. Rows that failed do not fail the job."""
     parts = [f"{plural(report.rows, 'row')}, {report.failed} failed; {plural(report.blocks, 'block')}"]
-    if report.reused_blocks:
-        parts.append(f"{report.reused_blocks} already done")
+    if report.reused_rows:
+        parts.append(f"{plural(report.reused_rows, 'row')} already done")
     if report.repaired_blocks:
         parts.append(f"{report.repaired_blocks} damaged or without a checksum, computed again")
     if report.removed_blocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Generator, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from ..errors import Error, QueueFullError
@@ -40,7 +40,7 @@ class BatchGenerator:
         self._blocked: tuple[int, Generation] | None = None  # by a full queue
         self._taken = self._done = 0
 
-    def run(self) -> Iterator[tuple[int, Generation]]:
+    def run(self) -> Generator[tuple[int, Generation], None, None]:
         """Yield each finished answer with the number of its prompt."""
         finished: dict[int, Generation] = {}
         following = 0

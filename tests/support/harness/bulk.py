@@ -17,6 +17,8 @@ import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from webpte.batch.journal import SUFFIX, RowJournal
+
 from .children import ROOT, SRC
 
 MARK = "WEBPTE_TESTS_MARK"  # what shows processes that began here from others
@@ -43,6 +45,15 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+def kept_rows(folder: Path) -> set[tuple[str, int]]:
+    """Return the rows in journals of blocks that are not complete, by the journal and the row of the block."""
+    return {
+        (path.name, row)
+        for path in folder.rglob(f".*{SUFFIX}")
+        for row in RowJournal(path.parent, path.name.removeprefix(".").removesuffix(SUFFIX)).rows
+    }
+
+
 def read(folder: Path) -> pa.Table:
     """Return all rows, as anyone reads such a folder."""
     return pq.read_table(folder)
@@ -56,24 +67,52 @@ def vectors(table: pa.Table, name: str = "embedding") -> np.ndarray:
 # ---------------------------------------------------------------- killing
 
 
-def start_batch(*arguments: object) -> subprocess.Popen[bytes]:
-    """`webpte batch` in a process, and a session, of its own."""
+LOGGED = """
+import os, sys
+from webpte.batch.journal import RowJournal
+from webpte.cli import entry
+
+log = os.open(sys.argv.pop(1), os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+append = RowJournal.append
+
+def logged(journal, part):
+    os.write(log, "".join(f"{row} " for row in part.rows).encode())
+    append(journal, part)
+
+RowJournal.append = logged
+entry()
+"""
+
+
+def start_batch(*arguments: object, log: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start `webpte batch` in another process. `log` gets the rows that the model has finished, for `finished_rows`."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (SRC, ROOT)))}
-    command = [sys.executable, "-m", "webpte", "batch", *map(str, arguments)]
+    program = ["-m", "webpte"] if log is None else ["-c", LOGGED, str(log)]
+    command = [sys.executable, *program, "batch", *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finished_rows(log: Path) -> set[int]:
+    """Return the rows that a model has finished, by the log of a process."""
+    return set(map(int, log.read_text(encoding="utf-8").split())) if log.exists() else set()
 
 
 def kill_when(child: subprocess.Popen[bytes], reached: Callable[[], bool], seconds: float = 120) -> bool:
     """SIGKILL as soon as something is reached; False if the child has ended before, which it did well."""
-    limit = time.monotonic() + seconds
-    while child.poll() is None and not reached():
-        assert time.monotonic() < limit, "nothing happened to kill it at"
-        time.sleep(0.002)
+    wait_until(child, reached, seconds)
     killed = child.poll() is None
     child.kill()
     _, text = child.communicate()
     assert killed or child.returncode == 0, text.decode()
     return killed
+
+
+def wait_until(child: subprocess.Popen[bytes], reached: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait until something is reached, or the child has ended."""
+    limit = time.monotonic() + seconds
+    while child.poll() is None and not reached():
+        assert time.monotonic() < limit, "nothing happened to wait for"
+        time.sleep(0.002)
 
 
 def actor_processes() -> list[int]:

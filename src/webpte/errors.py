@@ -105,14 +105,15 @@ class ShapeError(Error):
 
 
 class GuardError(Error):
-    """A condition on live scalar values does not hold, for instance a full KV cache. The method is unchanged."""
+    """A condition on the numbers of a call does not hold: a full KV cache, a position outside of a tensor. The method
+    is unchanged."""
 
     code = "guard"
 
 
 class RangeError(Error):
-    """An integer does not fit the 32 bits that the device computes with. Nothing is returned; state that the call wrote
-    stays, so call `reset()` or restore a snapshot if it has any."""
+    """A computed integer does not fit the 32 bits of the device, or is a position outside of a tensor. Nothing is
+    returned; state that the call wrote stays, so call `reset()` or restore a snapshot if it has any."""
 
     code = "range"
 

@@ -11,6 +11,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
+from webpte.cli import main
 from webpte.container import DType
 from webpte.debug.compare import Out, TensorOperand, Tolerance, Varying, check_call, compare, write_repro
 from webpte.errors import InputError
@@ -114,6 +115,20 @@ class TestPrograms:
             report = compare(loaded, "forward", [[np.full((5, 3), -1, np.float32)]])
         assert not report.ok and report.first is None
         assert report.suspect is not None and report.suspect.call.name == "aten.sqrt.default"
+
+    def test_reference_that_raises_is_a_failure(self, tmp_path, monkeypatch, capsys):
+        def refuse(x):
+            raise IndexError("index 200 is out of bounds")
+
+        monkeypatch.setattr(registered()["aten.relu.default"], "compute", refuse)
+        values = [c.VkTensor(F32, (5, 3)) for _ in range(3)]
+        calls = [("aten.exp.default", [0, 1]), ("aten.relu.default", [1, 2])]
+        with program(tmp_path / "a.pte", calls, values, [0], [2]) as loaded:
+            report = compare(loaded, "forward", [[floats(5, 3)]], joined=False)
+        assert not report.ok and report.first is None
+        assert [call.failed is not None and "index 200" in call.failed for call in report.calls] == [False, True]
+        assert main(["compare", str(tmp_path / "a.pte"), "--no-passes"]) == 1
+        assert "1 reference failed" in capsys.readouterr().out
 
     def test_compare_tolerance_zero_detects_rounding(self, tmp_path):
         values = [c.VkTensor(F32, (31, 7)) for _ in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.harness.graphs import GraphBuilder, live
@@ -77,7 +78,7 @@ def worked(builder, inputs, outputs, dims):
     planner = builder.planner(inputs, outputs)
     plan = planner.plan
     (segment,) = plan.flow.segments
-    now = live(dims)
+    now = live(dims, {value: np.zeros(sizes, np.int32) for value, sizes in dims.items()})
     schedule, _ = planner.prepare(segment, now)
     return CallWork(plan, [schedule], now), schedule, plan.graph.call
 

@@ -10,7 +10,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.container import DType
-from webpte.errors import Error, GraphError
+from webpte.errors import Error, GraphError, RangeError
 from webpte.graph import Bool, Call, Graph, Int, IntList, Null, Origin, String, TensorSpec, Value, ValueList
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.torch_kernels import PURE
@@ -158,7 +158,7 @@ def test_indices_out_of_range_are_typed_errors(name, index):
         TensorSpec(DType.INT32, (1,), DType.INT64),
     ]
     args = [1, 2, 3] if "select" in name else [1, 3]
-    with raises(GraphError, name, code="cpu_kernel_failed"):
+    with raises(RangeError, name, code="position"):
         run(name, values, args, tensors={1: np.zeros(4, np.float32), 3: np.array([index])})
 
 

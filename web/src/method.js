@@ -241,7 +241,8 @@ export class Method {
     reads.forEach((value, i) => {
       const tensor = fromDevice(results[i], call.dims.get(value) ?? [], this.plan.spec(value));
       const message = this.plan.document.checks[value];
-      if (message && tensor.data.some(Boolean)) throw new WebpteError("input", message);
+      const wrong = message && tensor.data.find(Boolean); // of a check of positions, one of them
+      if (wrong) throw new WebpteError("input", message.replace("{0}", String(wrong)));
       call.arrays.set(value, tensor);
     });
   }

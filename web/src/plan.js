@@ -198,10 +198,27 @@ export class Call {
    * @param {number[]} index
    */
   element(value, index) {
+    const { data, dims } = this.#array(value);
+    return Number(data[index.reduce((at, i, axis) => at * dims[axis] + (i < 0 ? i + dims[axis] : i), 0)]);
+  }
+
+  /**
+   * Return the least or the greatest element of a tensor.
+   * @param {number} value
+   * @param {boolean} greatest
+   */
+  extreme(value, greatest) {
+    const { data } = this.#array(value);
+    let found = data[0];
+    for (const each of data) if (greatest ? each > found : each < found) found = each;
+    return Number(found);
+  }
+
+  /** @param {number} value */
+  #array(value) {
     const tensor = this.arrays.get(value);
     if (!tensor) throw new WebpteError("damaged", `The plan reads value ${value} before it is computed.`);
-    const { data, dims } = tensor;
-    return Number(data[index.reduce((at, i, axis) => at * dims[axis] + (i < 0 ? i + dims[axis] : i), 0)]);
+    return tensor;
   }
 
   /** @param {number} value */

@@ -1,7 +1,10 @@
 /**
  * Terms of docs/plans.md: numbers that depend on the values of a call. A term is compiled to a function of these.
  * @typedef {number | string | any[]} Term
- * @typedef {{ element(value: number, index: number[]): number, scalar(value: number): number }} CallValues
+ * @typedef {{
+ *   element(value: number, index: number[]): number, extreme(value: number, greatest: boolean): number,
+ *   scalar(value: number): number
+ * }} CallValues
  * @typedef {(values: CallValues) => number} Compiled
  */
 import { WebpteError } from "./errors.js";
@@ -72,6 +75,7 @@ export function compile(term) {
   }
   const [name, ...rest] = term;
   if (name === "element") return (values) => values.element(rest[0], rest[1]);
+  if (name === "least" || name === "greatest") return (values) => values.extreme(rest[0], name === "greatest");
   if (name === "scalar") return (values) => values.scalar(rest[0]);
   if (name === "sum") {
     const [constant, ...products] = rest;

@@ -76,6 +76,23 @@ test("a scalar may come as a tensor of one element, a boolean as any number", ()
   assert.equal(new Call(planOf({ values }), [x(1), false]).scalar(1), 0);
 });
 
+test("the least and the greatest element of an input are guarded", () => {
+  const [one] = documentOf().schedules;
+  const guard = { low: null, high: null, where: "look-up", message: "got {0}", format_args: [] };
+  const guards = [
+    { ...guard, term: ["least", 0], low: 1 },
+    { ...guard, term: ["sum", 1, [2, ["greatest", 0]]], high: 10 },
+  ];
+  const plan = planOf({ schedules: [{ ...one, guards }] });
+  const slots = (...values) => {
+    const call = new Call(plan, [x(...values), 1]);
+    return call.slots(plan.schedule(call));
+  };
+  assert.ok(slots(4, 1, 3, 2));
+  assert.throws(() => slots(1, 2, 0, 1), { code: "input", message: "look-up: got 0" });
+  assert.throws(() => slots(1, 2, 5, 1), { code: "input", message: "look-up: got 11" });
+});
+
 test("elements are found by index in row-major order, negative ones from the end", () => {
   const values = { ...documentOf().values, 0: { ...documentOf().values[0], dims: [2, 3] } };
   const call = new Call(planOf({ values }), [{ data: [0, 1, 2, 3, 4, 5], dims: [2, 3] }, 1]);

@@ -4,6 +4,7 @@ import { compile } from "../src/terms.js";
 
 const known = {
   element: (value, index) => 100 * value + index.reduce((sum, i) => 10 * sum + i, 0),
+  extreme: (value, greatest) => (greatest ? value : -value),
   scalar: (value) => 2 * value,
 };
 const value = (term) => compile(term)(known);
@@ -78,7 +79,8 @@ test("a sum is linear in its products", () => {
 test("elements and given numbers are asked for in each call", () => {
   const term = compile(["add", ["element", 1, [2, 3]], ["scalar", 9]]);
   assert.equal(term(known), 123 + 18);
-  assert.equal(term({ element: () => 1, scalar: () => 2 }), 3);
+  assert.equal(term({ ...known, element: () => 1, scalar: () => 2 }), 3);
+  assert.equal(value(["add", ["greatest", 9], ["least", 2]]), 7);
 });
 
 test("numbers as the device holds them: bits of an f32, an f16, saturated integers", () => {

@@ -98,7 +98,9 @@ def _show(report: CompareReport, page: Page, every_call: bool) -> None:
             page.table(_calls(report))
         page.text(_legend(report), style="dim")
     page.table(_end_to_end(report))
-    for title, lines in (("not compared", _skipped(report)), ("not finite", _not_finite(report))):
+    failed = [f"{_position(call, report)} {call['failed']}" for call in report["calls"] if call["failed"]]
+    sections = {"not compared": _skipped(report), "reference failed": failed, "not finite": _not_finite(report)}
+    for title, lines in sections.items():
         if lines:
             page.text(f"\n{title}", style="bold")
             for line in lines:
@@ -246,6 +248,8 @@ def _verdict(report: CompareReport, page: Page) -> None:
     problems = [f"{outside} of {plural(len(compared), 'call')} out of tolerance"] if outside else []
     total = plural(len(report["end_to_end"]), "end-to-end comparison")
     problems += [f"{len(ends)} of {total} out of tolerance"] if ends else []
+    failed = sum(call["failed"] is not None for call in report["calls"])
+    problems += [f"{plural(failed, 'reference')} failed"] if failed else []
     problems += ["NaN in the results"] if any(n for c in report["calls"] for n, _ in c["not_finite"].values()) else []
     if problems:
         page.text("\n" + ", ".join(problems), style="bold red")

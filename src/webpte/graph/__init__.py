@@ -2,9 +2,9 @@
 
 from ..container import DType
 from .graph import (
+    CHECK_FLAGS,
     LIVE_SCALARS,
     MAX_NAME_CHARS,
-    OVERFLOW_FLAGS,
     PLAIN,
     Bool,
     BoolList,
@@ -40,9 +40,9 @@ from .names import fused_by_exporter, keep_out
 
 __all__ = [
     "BACKENDS",
+    "CHECK_FLAGS",
     "LIVE_SCALARS",
     "MAX_NAME_CHARS",
-    "OVERFLOW_FLAGS",
     "PLAIN",
     "Bool",
     "BoolList",

@@ -32,6 +32,21 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
+class Extreme:
+    """The least or the greatest element of a tensor of integers that is on the host, such as an input of indices."""
+
+    tensor: int
+    greatest: bool
+    is_integer = True
+
+    def __str__(self) -> str:
+        return f"{_EXTREMES[self.greatest]}(%{self.tensor})"
+
+
+_EXTREMES = ("least", "greatest")
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarInput:
     """A scalar from the caller, a CPU kernel or an earlier stage."""
 
@@ -72,7 +87,8 @@ class Apply:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
-Expression = Element | ScalarInput | Sum | Apply
+Leaf = Element | Extreme | ScalarInput
+Expression = Leaf | Sum | Apply
 Term = Expression | Number
 
 
@@ -123,7 +139,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 _DIVISIONS = ("floordiv", "truediv", "mod")
 _ALWAYS_INTEGER = {"eq", "ne", "ge", "gt", "le", "lt", "not", "ceil", "round", "trunc", "int", "float_bits", "saturate"}
 _INTEGER_OF_INTEGERS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "neg", "select"}
-EXPRESSIONS = (Element, ScalarInput, Sum, Apply)
+EXPRESSIONS = (Element, Extreme, ScalarInput, Sum, Apply)
 
 
 def is_integer(term: Term) -> bool:
@@ -166,17 +182,17 @@ def _simplified(function: str, *args: Term) -> Term | None:
     """Return a simpler term for a function of integers, or None."""
     match function, args:
         case "neg", (a,):
-            return _scaled(a, -1)
+            return scaled(a, -1)
         case (("int" | "trunc" | "ceil" | "round"), (a,)):
             return a
         case "add", (a, b):
-            return _added(a, b)
+            return added(a, b)
         case "sub", (a, b):
-            return _added(a, _scaled(b, -1))
+            return added(a, scaled(b, -1))
         case "mul", (a, b) if isinstance(b, int):
-            return _scaled(a, b)
+            return scaled(a, b)
         case "mul", (a, b) if isinstance(a, int):
-            return _scaled(b, a)
+            return scaled(b, a)
         case (("floordiv" | "mod"), (a, int(b))) if b != 0:
             return _divided(function, a, b)
         case (("eq" | "ne" | "ge" | "gt" | "le" | "lt" | "min" | "max"), (a, b)):
@@ -199,7 +215,8 @@ def _sum(factors: Mapping[Expression, int], constant: int) -> Term:
     return terms[0][0] if len(terms) == 1 and terms[0][1] == 1 and not constant else Sum(terms, constant)
 
 
-def _added(a: Term, b: Term) -> Term:
+def added(a: Term, b: Term) -> Term:
+    """Return the sum of two integer terms."""
     factors, constant = _parts(a)
     others, further = _parts(b)
     for term, factor in others.items():
@@ -207,7 +224,8 @@ def _added(a: Term, b: Term) -> Term:
     return _sum(factors, constant + further)
 
 
-def _scaled(a: Term, by: int) -> Term:
+def scaled(a: Term, by: int) -> Term:
+    """Return the product of an integer term and a number."""
     factors, constant = _parts(a)
     return _sum({term: factor * by for term, factor in factors.items()}, constant * by)
 
@@ -224,7 +242,7 @@ def _divided(function: str, a: Term, by: int) -> Term | None:
 
 def _compared(function: str, a: Term, b: Term) -> Term | None:
     """Return the order of two terms that differ by a constant."""
-    difference = _added(a, _scaled(b, -1))
+    difference = added(a, scaled(b, -1))
     if isinstance(difference, EXPRESSIONS):
         return None
     if function in ("min", "max"):
@@ -232,9 +250,9 @@ def _compared(function: str, a: Term, b: Term) -> Term | None:
     return _computed(function, difference, 0)
 
 
-def leaves(term: Term) -> Iterator[Element | ScalarInput]:
+def leaves(term: Term) -> Iterator[Leaf]:
     """Yield the elements and scalars of a term, with repetitions."""
-    if isinstance(term, (Element, ScalarInput)):
+    if isinstance(term, (Element, Extreme, ScalarInput)):
         yield term
     elif isinstance(term, Sum):
         for part, _ in term.terms:
@@ -247,7 +265,12 @@ def leaves(term: Term) -> Iterator[Element | ScalarInput]:
 def stands_on(term: Term, inputs: Iterable[int]) -> bool:
     """Return whether a term depends only on these values."""
     sources = set(inputs)
-    return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in sources for leaf in leaves(term))
+    return all(source_of(leaf) in sources for leaf in leaves(term))
+
+
+def source_of(leaf: Leaf) -> int:
+    """Return the value that a leaf reads."""
+    return leaf.value if isinstance(leaf, ScalarInput) else leaf.tensor
 
 
 class TermEvaluator:
@@ -269,6 +292,8 @@ class TermEvaluator:
     def _evaluate(self, term: Expression) -> Number:
         if isinstance(term, Element):
             return self._element(term)
+        if isinstance(term, Extreme):
+            return self._extreme(term)
         if isinstance(term, ScalarInput):
             return self._scalar(term)
         if isinstance(term, Sum):
@@ -284,6 +309,15 @@ class TermEvaluator:
             raise ShapeError(f"value {term.tensor} has no element {list(term.index)}") from None
         return number
 
+    def _extreme(self, term: Extreme) -> Number:
+        array = self._arrays.get(term.tensor)
+        if array is None or not array.size:
+            raise ShapeError(f"value {term.tensor} has no data on the host", code="no_host_data")
+        if array.size == 1:  # of every decode step, and faster
+            return int(array.item())
+        flat = array.reshape(-1)
+        return int(np.maximum.reduce(flat) if term.greatest else np.minimum.reduce(flat))
+
     def _scalar(self, term: ScalarInput) -> Number:
         try:
             return self._scalars[term.value]
@@ -298,6 +332,9 @@ class AssumedEvaluator(TermEvaluator):
     """Evaluates terms while a plan is made without data: elements are zero, and divisors are never zero."""
 
     def _element(self, term: Element) -> Number:
+        return 0
+
+    def _extreme(self, term: Extreme) -> Number:
         return 0
 
     def _scalar(self, term: ScalarInput) -> Number:
@@ -330,6 +367,8 @@ def term_to_json(term: Term) -> Any:
     match term:
         case Element(tensor, index, is_integer):
             return ["element", tensor, list(index), is_integer]
+        case Extreme(tensor, greatest):
+            return [_EXTREMES[greatest], tensor]
         case ScalarInput(value, is_integer):
             return ["scalar", value, is_integer]
         case Sum(terms, constant):
@@ -348,6 +387,8 @@ def term_from_json(data: Any, depth: int = MAX_TERM_DEPTH) -> Term:
     match data:
         case ["element", int(tensor), [*index], bool(is_integer)] if all(isinstance(i, int) for i in index):
             return Element(tensor, tuple(index), is_integer)
+        case ["least" | "greatest" as extreme, int(tensor)]:
+            return Extreme(tensor, extreme == "greatest")
         case ["scalar", int(value), bool(is_integer)]:
             return ScalarInput(value, is_integer)
         case ["sum", constant, *products]:

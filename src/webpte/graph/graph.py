@@ -207,7 +207,7 @@ class Origin:
         return f"delegate {self.delegate}, node {self.node}"
 
 
-OVERFLOW_FLAGS = 1024  # results of names.OVERFLOW, one for each invocation: no two write the same word
+CHECK_FLAGS = 1024  # results of the ops of names.CHECKS, one for each invocation: no two write the same word
 
 
 @dataclass(frozen=True, slots=True)

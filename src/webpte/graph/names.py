@@ -13,6 +13,8 @@ from collections.abc import Sequence
 OWN = "webpte."
 COPY = "webpte.copy"  # copies self to out, converted to its dtype: moves, private copies and casts
 OVERFLOW = "webpte.overflow"  # checks whether 32-bit integers sufficed; a result other than zeros fails the call
+INDEX_CHECK = "webpte.index_check"  # checks whether positions are inside a tensor; its result works as OVERFLOW's
+CHECKS = (OVERFLOW, INDEX_CHECK)
 ROUND_BF16 = "webpte.round_bf16"  # the nearest bf16, as f32
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py

@@ -34,7 +34,7 @@ from .registry import (
     registered,
     unregister,
 )
-from .traits import OpTraits
+from .traits import Indexing, OpTraits
 from .variants import ANYWHERE, Requirements, TuningKey, Variant
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Dispatch",
     "Frame",
     "Guard",
+    "Indexing",
     "Integers",
     "LiveNumbers",
     "LiveScalar",

@@ -66,6 +66,18 @@ class OverflowCheck(NamedTuple):
     sign: int = 1
     alpha: str | None = None
 
+    @property
+    def is_sum(self) -> bool:
+        return self.kind == "add"
+
+    @property
+    def is_product(self) -> bool:
+        return self.kind == "mul"
+
+    @property
+    def is_conversion(self) -> bool:
+        return self.kind == "cast"
+
 
 @dataclass(frozen=True)
 class Integers:
@@ -74,6 +86,7 @@ class Integers:
     exact: Rule | None = None  # the range of its results with unbounded integers; None if it is not arithmetic
     check: OverflowCheck | None = None
     moves: tuple[str, ...] = ()  # the results are elements of these arguments
+    whole: bool = False  # of one argument, and of all its elements
     one_beyond: bool = False  # only the smallest integer overflows: the host is not needed
     positions: bool = False  # its numbers are positions, and the end may be any integer
     converts: bool = False  # the results have another dtype than the operands
@@ -91,6 +104,22 @@ NO_INTEGERS = Integers()
 def elements_of(*names: str, positions: bool = False) -> Integers:
     """Return the rule for results that are elements of these arguments."""
     return Integers(moves=names, positions=positions)
+
+
+def all_of(name: str) -> Integers:
+    """Return the rule for results with every element of this argument, each once or several times, in any order."""
+    return Integers(moves=(name,), whole=True)
+
+
+def position_along(name: str, dim: str) -> Integers:
+    """Return the rule for positions along a dim of a tensor, or in all of it if there is no dim."""
+
+    def rule(operands: IntegerOperands) -> Range | None:
+        dims, at = operands.dims(name), operands.literal(dim)
+        size = numel(dims) if at is None or not -len(dims) <= at < len(dims) else dims[at]
+        return Range(0, max(size - 1, 0))
+
+    return Integers(rule, converts=True)
 
 
 def added(first: str, second: str, alpha: str | None = None, sign: int = 1, checked: bool = True) -> Integers:

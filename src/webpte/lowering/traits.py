@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ..graph import numel
 from .dim_rules import Rule
 from .formulas import Describe
-from .integers import NO_INTEGERS, Integers, elements_of, filled_with
+from .integers import NO_INTEGERS, Integers, all_of, filled_with
 
 Dims = tuple[int, ...]
 
@@ -42,6 +42,20 @@ Share = Callable[[CallSizes, Dims, bool], float]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Indexing:
+    """An argument whose integers are positions along a dim of a tensor.
+
+    `index` is a tensor, or a list with a tensor, or none, for each dim of `tensor`, which then needs no `dim`. `dim` is
+    a number, or the argument that has it.
+    """
+
+    index: str
+    tensor: str
+    dim: int | str = 0
+    from_end: bool = False  # positions below 0 count from the end, as they do in PyTorch's op
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpTraits:
     """Declared where the op is registered. Arguments are named as in the lowering's signature.
 
@@ -58,6 +72,8 @@ class OpTraits:
     work: Flops | None = None  # multiplications and additions: see `sums_over`
     memory_traffic: Mapping[str, Share] = field(default_factory=dict)  # arguments that a call reads or writes in part
     integers: Integers = NO_INTEGERS  # the range of integer results: see integers.py
+    indexing: Indexing | None = None  # positions that must be inside a tensor: see plan/indices.py
+    own_negatives: str | None = None  # below 0, this argument's integers are not positions for other ops that read it
     sequences: bool = False  # its rows are tokens, whose bits may not depend on the rows beside them
 
     @property
@@ -69,7 +85,7 @@ class OpTraits:
     def of_integers(self) -> Integers:
         """Return the rule for integers, as declared or as implied by `view` or `fills`."""
         if self.integers is NO_INTEGERS and self.view is not None:
-            return elements_of(self.view)
+            return all_of(self.view)
         return filled_with(self.fills) if self.integers is NO_INTEGERS and self.fills is not None else self.integers
 
     @property
@@ -88,7 +104,16 @@ class OpTraits:
     def argument_names(self) -> tuple[str, ...]:
         """Return every argument that a trait names."""
         single = tuple(name for name in (self.view, self.identity, self.fills) if name is not None)
-        return (*self.mutates, *self.numbers, *self.operands, *self.memory_traffic, *self.integers.named, *single)
+        names = (*self.mutates, *self.numbers, *self.operands, *self.memory_traffic, *self.integers.named, *single)
+        return (*names, *self._indexing_names)
+
+    @property
+    def _indexing_names(self) -> tuple[str, ...]:
+        own = () if self.own_negatives is None else (self.own_negatives,)
+        if (indexing := self.indexing) is None:
+            return own
+        dim = (indexing.dim,) if isinstance(indexing.dim, str) else ()
+        return (indexing.index, indexing.tensor, *dim, *own)
 
 
 # -- rules for the work of a call --------------------------------------------------------------------------------------

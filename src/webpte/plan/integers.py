@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import Problem, UnsupportedError, remedies
 from ..graph import (
-    OVERFLOW_FLAGS,
+    CHECK_FLAGS,
     Bool,
     Call,
     Constant,
@@ -318,7 +318,7 @@ class _Exact:
         if len(outs) != 1 or not self._has_64_bits(outs[0]):
             return
         check = facts_of(call).check
-        if check is None or (check.kind == "cast" and self._integer(call.args[0])):
+        if check is None or (check.is_conversion and self._integer(call.args[0])):
             return
         arguments = arguments_of(call)
         first, second = (self._add(Int(0)) if n is None else arguments[n] for n in (check.first, check.second))
@@ -328,7 +328,7 @@ class _Exact:
 
     def _overflow(self, call: Call, kind: str, first: int, second: int, alpha: int) -> Call:
         args = (self._add(String(kind)), first, second, self._add(Int(alpha)), self._add(String(call.name)))
-        out = self._add(TensorSpec(DType.INT32, (OVERFLOW_FLAGS,), DType.INT32))
+        out = self._add(TensorSpec(DType.INT32, (CHECK_FLAGS,), DType.INT32))
         return Call(OVERFLOW, args, (out,), call.origin)
 
     def _add(self, value: Value) -> int:

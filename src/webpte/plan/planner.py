@@ -12,10 +12,11 @@ from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedi
 from ..fusion import apply_passes, narrow_scales, widen_halves
 from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
-from ..graph.names import OVERFLOW
+from ..graph.names import INDEX_CHECK, OVERFLOW
 from ..lowering import Binding, BoundCall, Context, Frame, Guard, LiveNumbers, MethodContext, Op, TuningKey, gpu_op
 from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
+from .indices import Positions, add_guards, check_message, check_positions, lookups_of
 from .integers import exact_integers, overflow_message
 from .memory import Buffer, plan_memory
 from .plan import Plan, Scratch, shrunk
@@ -40,8 +41,16 @@ class Example:
 class Lowering:
     """Runs the lowerings of one method, one call at a time: not thread safe."""
 
-    def __init__(self, graph: Graph, flow: Flow, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        flow: Flow,
+        caps: Caps,
+        tuning: Mapping[str, str] | None,
+        positions: Positions,
+    ) -> None:
         self.graph = graph
+        self._positions = positions
         ops = {index: _op_of(graph, index) for segment in flow.segments for index in segment.steps}
         sequences = any(op.traits.sequences for op in ops.values())
         self.method = MethodContext(caps, len(graph.values), tuning, pinned=flow.pinned, sequences=sequences)
@@ -50,6 +59,7 @@ class Lowering:
         self.touched: set[Binding] = set()  # what some dispatch may bind
         self.examples: dict[TuningKey, Example] = {}  # what could be tuned
         self._bound = {index: BoundCall(op, graph.call(index), self.frame) for index, op in ops.items()}
+        self._lookups = {index: tuple(lookups_of(op, graph.call(index), graph)) for index, op in ops.items()}
         self._left = {segment: _left(graph, flow, segment) for segment in flow.segments}
         for value_id, value in enumerate(graph.values):
             if isinstance(value, TensorSpec) and value.stored:
@@ -105,6 +115,7 @@ class Lowering:
         self.runs += 1
         try:
             bound.lower(context)
+            add_guards(context, self._lookups[index], self._positions, self.frame)
         except Error as error:
             failed = type(error)(f"{call.name} ({call.origin}): {error}", code=error.reason)
             failed.step = index
@@ -333,13 +344,15 @@ def draft(
     refuse_wrong(graph)
     source = graph
     graph = exact_integers(graph, cpu_kernels, beyond)
+    positions = Positions(graph)
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes)
     if caps.kind == "gpu" and "shader-f16" in caps.features:
         graph = narrow_scales(graph)
+    graph = check_positions(graph, positions)
     flow = cut_graph(graph, cpu_kernels, fallback)
-    lowering = Lowering(graph, flow, caps, tuning)
+    lowering = Lowering(graph, flow, caps, tuning, positions)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}
     schedules = _lower_method(graph, flow, lowering, bounds)
     examples = dict(lowering.examples)
@@ -392,8 +405,9 @@ def _plan(
 
 
 def _checks(graph: Graph) -> dict[int, str]:
-    looks = [call for call in graph.calls if call.name == OVERFLOW]
-    return {o: overflow_message(graph, call) for call in looks for o in call.outs if o not in graph.outputs}
+    messages = {OVERFLOW: overflow_message, INDEX_CHECK: check_message}
+    looks = [call for call in graph.calls if call.name in messages]
+    return {o: messages[call.name](graph, call) for call in looks for o in call.outs if o not in graph.outputs}
 
 
 def _lower_method(graph: Graph, flow: Flow, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:

@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 from ..errors import FormatError
 from ..graph import LIVE_SCALARS, Graph, SymBool, SymInt, TensorSpec
 from ..graph.expressions import (
-    Element,
+    Extreme,
+    Leaf,
     ScalarInput,
     Term,
     expression_from_json,
@@ -21,6 +22,7 @@ from ..graph.expressions import (
     leaves,
     number_from_json,
     number_to_json,
+    source_of,
     term_from_json,
     term_to_json,
 )
@@ -187,17 +189,19 @@ class ScheduleReader:
     def _believed(self, term: Any) -> Any:
         """Return the term, after a check that its elements and scalars exist."""
         for leaf in leaves(term):
-            source = leaf.tensor if isinstance(leaf, Element) else leaf.value
+            source = source_of(leaf)
             if not 0 <= source < len(self.graph.values) or not self._leaf(leaf, self.graph.values[source]):
                 raise FormatError(f"a term uses {leaf}, which does not exist", code="unknown_value")
         return term
 
     @staticmethod
-    def _leaf(leaf: Element | ScalarInput, value: object) -> bool:
+    def _leaf(leaf: Leaf, value: object) -> bool:
         if isinstance(leaf, ScalarInput):
             return isinstance(value, LIVE_SCALARS) and leaf.is_integer == isinstance(value, (SymInt, SymBool))
         if not isinstance(value, TensorSpec) or leaf.is_integer != (value.host_dtype not in FLOATING):
             return False
+        if isinstance(leaf, Extreme):
+            return True
         sizes = zip(leaf.index, value.dims, strict=False)
         return len(leaf.index) == len(value.dims) and all(-size <= at < size for at, size in sizes)
 

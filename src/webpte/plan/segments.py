@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 from ..errors import GraphError, Problem, UnsupportedError, common_code, remedies
 from ..graph import LIVE_SCALARS, Call, DType, Graph, Jump, TensorSpec, fused_by_exporter, keep_out
-from ..graph.names import OVERFLOW
+from ..graph.names import CHECKS
 from ..lowering import Op, find, gpu_op, mutated_values, refused_dtypes
 from ..version import DOCUMENTATION
 
@@ -150,7 +150,7 @@ def _read_on_host(graph: Graph) -> frozenset[int]:
             read_back.update(graph.flatten(step.args))
         else:
             read_back.update(step.args[p] for p in op.host_read(step))
-            read_back.update(step.outs if step.name == OVERFLOW else ())
+            read_back.update(step.outs if step.name in CHECKS else ())
     return frozenset(v for v in read_back if isinstance(graph.values[v], TensorSpec))
 
 

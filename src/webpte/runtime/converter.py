@@ -166,7 +166,8 @@ class ArgumentConverter:
             spec = self._graph.tensor(value_id)
             array = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
             if value_id in self._plan.checks and array.any():
-                raise RangeError(self._plan.checks[value_id])
+                wrong = array[array != 0][0]  # of a check of positions, one of them
+                raise RangeError(self._plan.checks[value_id].replace("{0}", str(wrong)))
             live.arrays[value_id] = array
 
 

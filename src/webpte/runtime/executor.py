@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..budgets import spend
 from ..device import NO_OBSERVER, Gpu, Observer, Session, Submission, WeightBuffers, Workspace
-from ..errors import DeviceError, Error, GraphError, InputError
+from ..errors import DeviceError, Error, GraphError, GuardError, InputError
 from ..graph import Bool, Call, Double, Int, Null, String, SymBool, TensorSpec
 from ..lowering import mutated_values
 from ..plan import CallValues, HostCalls, PlanSegment, Schedule, ScheduleStore
@@ -259,4 +260,5 @@ def lower_shapes(executor: Executor, state: MethodState, dims: Sequence[Sequence
         args = [zeros_like_input(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
     except (MemoryError, ValueError) as error:
         raise InputError(f"shapes: {dims!r:.200} cannot be allocated: {error}", code="shape") from error
-    executor.prepare(stage, executor.converter.bind_inputs(args), state)
+    with contextlib.suppress(GuardError):  # of zeros; the schedule is stored before
+        executor.prepare(stage, executor.converter.bind_inputs(args), state)

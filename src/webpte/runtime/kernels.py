@@ -32,6 +32,7 @@ from ..graph import (
 )
 from ..graph.expressions import TermEvaluator
 from ..lowering import BoundCall, Context, Frame, LiveNumbers, MethodContext, TensorOption, find
+from ..plan.indices import refuse_positions
 from ..typing import Array
 from ..wgsl import Caps
 from .torch_kernels import run_torch, torch_kernel
@@ -234,11 +235,14 @@ class CpuKernels:
                 result = run_torch(call, args, outs)
             else:
                 refuse_sizes(call, graph, tensors, scalars)
+                refuse_positions(call, graph, tensors)
                 result = kernel(*args)
             results = result if isinstance(result, (tuple, list)) else (result,)
             arrays = [spec.host_dtype.rounded(a) for spec, a in zip(outs, results, strict=True)]
         except Error:
             raise
+        except IndexError as error:
+            raise RangeError(f"{call.name} ({call.origin}): {error}", code="position") from error
         except Exception as error:
             raise GraphError(
                 f"{call.name} ({call.origin}) failed on the CPU: {type(error).__name__}: {error}",

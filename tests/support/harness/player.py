@@ -37,7 +37,7 @@ def inputs_of(term: Any) -> set[int]:
     """Return the values that a term stands on."""
     if not isinstance(term, list):
         return set()
-    if term[0] in ("element", "scalar"):
+    if term[0] in ("element", "least", "greatest", "scalar"):
         return {term[1]}
     inner = [product[1] for product in term[2:]] if term[0] == "sum" else term[1:]
     return set().union(*map(inputs_of, inner))
@@ -152,6 +152,10 @@ class _Call:
         match term:
             case ["element", value, index, _]:
                 return self.arrays[value][tuple(index)].item()
+            case ["least", value]:
+                return int(self.arrays[value].min())
+            case ["greatest", value]:
+                return int(self.arrays[value].max())
             case ["scalar", value, _]:
                 return self.numbers[value]
             case ["sum", constant, *products]:

@@ -126,7 +126,7 @@ class _Comparing:
         try:
             expected = self.references.run(watched, tensors, seen)
         except Error as error:
-            report.skipped = str(error)
+            report.failed = str(error)
             return
         tolerance = self.tolerance
         if _runs_program(watched.call, self.exposed.graph):

@@ -69,6 +69,7 @@ class CallData(TypedDict):
     op: str
     origin: str
     skipped: Annotated[str | None, "why it was not compared"]
+    failed: Annotated[str | None, "the error of its reference"]
     outputs: Annotated[dict[str, DifferenceReport], "by value"]
     not_finite: Annotated[dict[str, list[int]], "by value: the numbers of NaN and of infinities"]
     finite_inputs: bool
@@ -309,6 +310,7 @@ class CallReport:
     op: str
     origin: str
     skipped: str | None = None
+    failed: str | None = None  # the error of its reference
     outputs: dict[int, Difference] = field(default_factory=dict)  # by value
     not_finite: dict[int, tuple[int, int]] = field(default_factory=dict)  # value -> number of NaN, number of infinities
     finite_inputs: bool = True
@@ -334,6 +336,7 @@ class CallReport:
             "op": self.op,
             "origin": self.origin,
             "skipped": self.skipped,
+            "failed": self.failed,
             "outputs": {str(value): output.data() for value, output in self.outputs.items()},
             "not_finite": {str(value): list(counts) for value, counts in self.not_finite.items()},
             "finite_inputs": self.finite_inputs,
@@ -419,9 +422,9 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Return whether everything is within tolerance and nothing is NaN. Expected infinities are allowed."""
+        """Return whether all is within tolerance, no reference failed and nothing is NaN. Infinities are allowed."""
         ends = all(end.difference.within for end in self.ends)
-        return ends and self.first is None and not any(call.nan for call in self.calls)
+        return ends and self.first is None and not any(call.nan or call.failed for call in self.calls)
 
     @property
     def ops(self) -> list[OpSummary]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError
-from ...graph import OVERFLOW_FLAGS, numel
+from ...graph import CHECK_FLAGS, numel
 from ...graph.names import OVERFLOW
 from ...lowering.context import Context, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW
@@ -98,7 +98,7 @@ _EXACT: dict[str, Callable[[Any, Any, int], int | None]] = {
 @overflow.reference
 def _(kind: str, self: Any, other: Any, alpha: int, called: object) -> Any:
     first, second = np.broadcast_arrays(self, other)
-    flags = np.zeros(min(first.size, OVERFLOW_FLAGS), np.int32)
+    flags = np.zeros(min(first.size, CHECK_FLAGS), np.int32)
     pairs = zip(first.reshape(-1).tolist(), second.reshape(-1).tolist(), strict=True)
     for i, (a, b) in enumerate(pairs):
         exact = _EXACT[kind](a, b, alpha)

@@ -12,16 +12,18 @@ from ...graph import DType
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor, load_type
 from ...lowering.registry import BYTES, FLOATS, Unused, op
-from ...lowering.traits import OpTraits, rows_of
+from ...lowering.traits import Indexing, OpTraits, rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
 from ..indexing.indexing import take_along
 from ..weight_formats import CodeFormat, format_named, scale_type
 
+ROWS = Indexing(index="indices", tensor="weight")
+
 
 @op(
     "aten.embedding.default",
-    traits=OpTraits(memory_traffic=rows_of("weight"), dims=dim_rules.looked_up("weight", "indices")),
+    traits=OpTraits(memory_traffic=rows_of("weight"), dims=dim_rules.looked_up("weight", "indices"), indexing=ROWS),
 )
 def embedding(
     cx: Context,
@@ -118,6 +120,7 @@ def _register_bytes(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> 
         traits=OpTraits(
             memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
             dims=dim_rules.looked_up("weight", "indices"),
+            indexing=ROWS,
         ),
     )
     def lower(
@@ -209,7 +212,11 @@ def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) 
 @op(
     "et_vk.embedding_q4gsw.default",
     dtypes=TABLES,
-    traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales"), dims=dim_rules.looked_up("weight", "indices")),
+    traits=OpTraits(
+        memory_traffic=rows_of("weight", "weight_scales"),
+        dims=dim_rules.looked_up("weight", "indices"),
+        indexing=ROWS,
+    ),
 )
 def embedding_q4gsw(
     cx: Context,
@@ -251,6 +258,7 @@ def _table_format(is_linear_weight: bool) -> CodeFormat:
     traits=OpTraits(
         memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
         dims=dim_rules.looked_up("weight", "indices"),
+        indexing=ROWS,
     ),
 )
 def embedding_4bit(

@@ -24,7 +24,7 @@ class ReplacedRowsParams(Uniforms):
 @op(
     "webpte.replaced_rows",
     dtypes=FLOATS | {DType.INT32},
-    traits=OpTraits(memory_traffic=rows_of("pool"), dims=dim_rules.like("x"), sequences=True),
+    traits=OpTraits(memory_traffic=rows_of("pool"), dims=dim_rules.like("x"), sequences=True, own_negatives="tokens"),
 )
 def replaced_rows(cx: Context, x: Tensor, tokens: Tensor, pool: Tensor, *, out: Tensor) -> None:
     """Copy x (..., R, N). The row of a token below 0 is row -1 - token of the pool (P, N)."""

@@ -1,7 +1,7 @@
 """Rows written at the positions of an index tensor: index_put, index_copy and assignments such as `cache[:, i] = x`.
 
 One index along one dim stays on the device; several, masks and sums are the CPU's. Where an index occurs twice the last
-one counts, as it does on the CPU. An index outside the dim is not written; it cannot be reported.
+one counts, as it does on the CPU. An index outside the dim is not written: plan/indices.py reports it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...graph import Bool, Call, DType, Graph, Int, Null, TensorSpec
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...lowering.shapes import broadcast, broadcast_strides, check_rank, coalesce, strides
-from ...lowering.traits import OpTraits
+from ...lowering.traits import Indexing, OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import gather, word
 
@@ -42,7 +42,10 @@ def _left_to_the_cpu(call: Call, graph: Graph) -> bool:
     return not single or not isinstance(accumulate, (Bool, Int)) or bool(accumulate.value)
 
 
-@op("aten.index_put.default", unsupported_if=_left_to_the_cpu)
+POSITIONS = Indexing(index="indices", tensor="self", from_end=True)
+
+
+@op("aten.index_put.default", unsupported_if=_left_to_the_cpu, traits=OpTraits(indexing=POSITIONS))
 def index_put(
     cx: Context, self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool, *, out: Tensor
 ) -> None:
@@ -51,7 +54,11 @@ def index_put(
     _put(cx, indices, values, out)
 
 
-@op(kernels=("aten::index_put_",), unsupported_if=_left_to_the_cpu, traits=OpTraits(mutates=("self",)))
+@op(
+    kernels=("aten::index_put_",),
+    unsupported_if=_left_to_the_cpu,
+    traits=OpTraits(mutates=("self",), indexing=POSITIONS),
+)
 def index_put_(
     cx: Context, self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool, *, out: Tensor
 ) -> None:

@@ -13,7 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
-from ...lowering.traits import OpTraits, part_taken
+from ...lowering.traits import Indexing, OpTraits, part_taken
 from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import word
 
@@ -58,7 +58,7 @@ def take(
 ) -> None:
     """Move out[i, ...] = x.flat[i * x_strides[0] + ... + scale * index.flat[i * index_strides[0] + ...]] as bits.
 
-    A negative index counts from `size`. One that is still outside stays inside the buffer; it cannot be reported.
+    A negative index counts from `size`. One that is still outside stays inside the buffer: plan/indices.py reports it.
     """
     _refuse_masks(index)
     dims, (steps, index_steps) = coalesce(out.dims, x_strides, index_strides)
@@ -86,7 +86,14 @@ def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) ->
     take(cx, x, index, out, size=x.dims[axis], scale=own[axis], x_strides=x_steps, index_strides=index_steps)
 
 
-@op("aten.index_select.default", traits=OpTraits(memory_traffic={"self": part_taken}, integers=elements_of("self")))
+@op(
+    "aten.index_select.default",
+    traits=OpTraits(
+        memory_traffic={"self": part_taken},
+        integers=elements_of("self"),
+        indexing=Indexing(index="index", tensor="self", dim="dim"),
+    ),
+)
 def index_select(cx: Context, self: Tensor, dim: int, index: Tensor, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     if index.rank > 1:
@@ -114,7 +121,12 @@ def _(self: Any, dim: int, index: Any) -> Any:
 
 @op(
     "aten.gather.default",
-    traits=OpTraits(memory_traffic={"self": part_taken}, dims=dim_rules.like("index"), integers=elements_of("self")),
+    traits=OpTraits(
+        memory_traffic={"self": part_taken},
+        dims=dim_rules.like("index"),
+        integers=elements_of("self"),
+        indexing=Indexing(index="index", tensor="self", dim="dim"),
+    ),
 )
 def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unused, *, out: Tensor) -> None:
     out.dims = index.dims
@@ -147,7 +159,10 @@ def _(self: Any, dim: int, index: Any, sparse_grad: object) -> Any:
     return np.take_along_axis(self[corner], index, dim)
 
 
-@op("aten.index.Tensor", traits=OpTraits(integers=elements_of("self")))
+@op(
+    "aten.index.Tensor",
+    traits=OpTraits(integers=elements_of("self"), indexing=Indexing(index="indices", tensor="self", from_end=True)),
+)
 def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tensor) -> None:
     indexed = [(axis, t) for axis, t in enumerate(indices) if t is not None]
     if len(indices) > self.rank or not indexed:

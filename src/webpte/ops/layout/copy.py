@@ -16,7 +16,7 @@ from ...graph.names import COPY
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.formulas import copied
-from ...lowering.integers import converted, elements_of
+from ...lowering.integers import all_of, converted
 from ...lowering.registry import BYTES, FLOATS, MOVABLE, TensorOptions, Unused, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides, walk
 from ...lowering.traits import OpTraits
@@ -91,9 +91,7 @@ def _floats_to_bytes(call: Call, graph: Graph) -> bool:
     return len(dtypes) == 2 and dtypes[0] in FLOATS and dtypes[1] in BYTES
 
 
-@op(
-    COPY, dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("self"), elementwise=copied, integers=elements_of("self"))
-)
+@op(COPY, dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("self"), elementwise=copied, integers=all_of("self")))
 def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
     if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
         out.set(self.term)
@@ -179,7 +177,7 @@ def _(self: Any, options: Any, non_blocking: object, order: object) -> Any:
         return self.astype(numpy_dtype(options.dtype, self.dtype))
 
 
-@op("aten.copy.default", traits=OpTraits(integers=elements_of("src")))
+@op("aten.copy.default", traits=OpTraits(integers=all_of("src")))
 def copy(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     expand_into(cx, src, out)
@@ -198,7 +196,7 @@ def _(self: Any, src: Any, non_blocking: object) -> Any:
     return np.broadcast_to(src, self.shape).astype(self.dtype)
 
 
-@op("et_vk.prepack.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("x"), integers=elements_of("x")))
+@op("et_vk.prepack.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("x"), integers=all_of("x")))
 def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
     source = x.spec.constant
     if source is None:

@@ -10,7 +10,7 @@ from ...errors import ShapeError
 from ...graph import normalize_dim
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
-from ...lowering.integers import elements_of
+from ...lowering.integers import all_of
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
 from ...lowering.traits import OpTraits
@@ -40,7 +40,7 @@ def reorder(cx: Context, x: Tensor, order: list[int], out: Tensor) -> None:
     "aten.permute_copy.default",
     "aten.permute.default",
     dtypes=MOVABLE,
-    traits=OpTraits(dims=dim_rules.permuted("self", "dims"), integers=elements_of("self")),
+    traits=OpTraits(dims=dim_rules.permuted("self", "dims"), integers=all_of("self")),
 )
 def permute(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
     reorder(cx, self, [normalize_dim(d, self.rank) for d in dims], out)
@@ -54,7 +54,7 @@ def _(self: Any, dims: list[int]) -> Any:
 @op(
     "aten.transpose_copy.int",
     dtypes=MOVABLE,
-    traits=OpTraits(dims=dim_rules.transposed("self", "dim0", "dim1"), integers=elements_of("self")),
+    traits=OpTraits(dims=dim_rules.transposed("self", "dim0", "dim1"), integers=all_of("self")),
 )
 def transpose_copy(cx: Context, self: Tensor, dim0: int, dim1: int, *, out: Tensor) -> None:
     order = list(range(self.rank))
@@ -69,7 +69,7 @@ def _(self: Any, dim0: int, dim1: int) -> Any:
     return np.swapaxes(self, dim0, dim1) if self.ndim else self
 
 
-@op("aten.t_copy.default", dtypes=MOVABLE, traits=OpTraits(integers=elements_of("self")))
+@op("aten.t_copy.default", dtypes=MOVABLE, traits=OpTraits(integers=all_of("self")))
 def t_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
     if self.rank > 2:
         raise ShapeError(argument="input", expected="at most 2 dims", got=list(self.dims), code="rank")

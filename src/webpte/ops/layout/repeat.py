@@ -10,7 +10,7 @@ from ...errors import ShapeError
 from ...graph import normalize_dim
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
-from ...lowering.integers import elements_of
+from ...lowering.integers import all_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, strides
 from ...lowering.traits import OpTraits
@@ -37,7 +37,7 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
 
 @op(
     "aten.expand_copy.default",
-    traits=OpTraits(identity="self", dims=dim_rules.expanded("self", "size"), integers=elements_of("self")),
+    traits=OpTraits(identity="self", dims=dim_rules.expanded("self", "size"), integers=all_of("self")),
 )
 def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
     missing = len(size) - self.rank
@@ -60,7 +60,7 @@ def _(self: Any, size: list[int], implicit: object) -> Any:
     return np.broadcast_to(self, [self.shape[d - missing] if s == -1 else s for d, s in enumerate(size)])
 
 
-@op("aten.repeat.default", traits=OpTraits(integers=elements_of("self")))
+@op("aten.repeat.default", traits=OpTraits(integers=all_of("self")))
 def repeat(cx: Context, self: Tensor, repeats: list[int], *, out: Tensor) -> None:
     missing = len(repeats) - self.rank
     if missing < 0 or any(r < 0 for r in repeats):
@@ -80,7 +80,7 @@ def _(self: Any, repeats: list[int]) -> Any:
     return np.tile(self, repeats)
 
 
-@op("aten.flip.default", traits=OpTraits(integers=elements_of("self")))
+@op("aten.flip.default", traits=OpTraits(integers=all_of("self")))
 def flip(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
     out.dims = self.dims
     axes = {normalize_dim(d, self.rank) for d in dims} if self.rank else set()
@@ -95,7 +95,7 @@ def _(self: Any, dims: list[int]) -> Any:
     return np.flip(self, tuple(dims)) if self.ndim else self
 
 
-@op("aten.roll.default", traits=OpTraits(integers=elements_of("self")))
+@op("aten.roll.default", traits=OpTraits(integers=all_of("self")))
 def roll(cx: Context, self: Tensor, shifts: list[int], dims: list[int], *, out: Tensor) -> None:
     out.dims = self.dims
     sizes, axes = self.dims, [normalize_dim(d, self.rank) for d in dims]

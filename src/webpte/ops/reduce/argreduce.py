@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import normalize_dim
 from ...lowering.context import Context, Tensor
-from ...lowering.integers import CONVERTED
+from ...lowering.integers import position_along
 from ...lowering.registry import op
 from ...lowering.shapes import reduced, strides
 from ...lowering.traits import OpTraits
@@ -58,7 +58,7 @@ def arg_reduce(
     )
 
 
-@op("aten.argmax.default", traits=OpTraits(integers=CONVERTED))
+@op("aten.argmax.default", traits=OpTraits(integers=position_along("self", "dim")))
 def argmax(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
     arg_reduce(cx, True, self, dim, keepdim, out)
 
@@ -68,7 +68,7 @@ def _(self: Any, dim: int | None, keepdim: bool) -> Any:
     return np.argmax(self, axis=dim if self.ndim else None, keepdims=keepdim)
 
 
-@op("aten.argmin.default", traits=OpTraits(integers=CONVERTED))
+@op("aten.argmin.default", traits=OpTraits(integers=position_along("self", "dim")))
 def argmin(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
     arg_reduce(cx, False, self, dim, keepdim, out)
 

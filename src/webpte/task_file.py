@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FormatError, InputError
+from .json_files import read_json
 
 LANGUAGE_RERANKING = "language_reranking"  # the task of a program that still is a language model
 MAX_TASK_FILE_BYTES = 16 << 20  # labels and prompts are most of a file
@@ -50,21 +51,14 @@ def read_task(program: Path, task: str) -> TaskFile:
 
 def _content(program: Path) -> dict[str, Any]:
     path = task_path(program)
-    try:
-        if (size := path.stat().st_size) > MAX_TASK_FILE_BYTES:
-            raise FormatError(
-                argument=str(path), expected=f"at most {MAX_TASK_FILE_BYTES} bytes", got=size, code="file_too_large"
-            )
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         raise InputError(
             f"the file {path.name} beside it is missing",
             argument=str(program),
             code="missing_task_file",
             hint="`webpte export` writes both.",
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"cannot be read: {error}", argument=str(path), code="unreadable") from error
+        )
+    content = read_json(path, MAX_TASK_FILE_BYTES)
     if not isinstance(content, dict) or not isinstance(content.get("task"), str):
         raise FormatError("not a JSON object with a task", argument=str(path), code="invalid_task_file")
     return content

@@ -55,6 +55,10 @@ def run_random(target: Target, count: int, seed: int) -> int:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["leaves"]:
+        from tests.fuzz.leaves import main as run_leaves
+
+        raise SystemExit(run_leaves(sys.argv[2:]))
     if sys.argv[1:2] == ["files"]:
         from tests.fuzz.files import main as run_files
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import bundled, checkpoints, hubs, media, tokenizers
+from tests.fuzz import built, bundled, checkpoints, hubs, media, tokenizers
 from tests.fuzz.children import run_mutants
 from webpte.image_files import open_image_file
 
@@ -44,6 +44,9 @@ def prepare(kind: str, more: Sequence[Path] = ()) -> Callable[[Random], None]:
     import torch
 
     torch.set_num_threads(1)
+    if kind == "program":
+        built.built_programs()
+        return built.run_program
     if kind == "hub":
         hubs.root()
         return hubs.run_hub
@@ -57,7 +60,7 @@ def prepare(kind: str, more: Sequence[Path] = ()) -> Callable[[Random], None]:
     return checkpoints.run_folder
 
 
-KINDS = ("gguf", "safetensors", "tokenizer", "hub", "bundle", "image", "audio")
+KINDS = ("gguf", "safetensors", "tokenizer", "hub", "bundle", "image", "audio", "program")
 
 
 def main(arguments: Sequence[str]) -> int:

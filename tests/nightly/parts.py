@@ -111,6 +111,7 @@ PARTS = (
     ),
     part("fuzz", 60, *(f"python -m tests.fuzz {target} --seconds {FUZZ_SECONDS}" for target in FUZZED)),
     part("fuzz-files", 60, "python -m tests.fuzz files --count 20000"),
+    part("fuzz-leaves", 60, "python -m tests.fuzz leaves"),
     part("fuzz-executorch", 30, "python -m tests.fuzz.against_executorch"),
     part("mutants", 90, "python -m tests.mutants"),
     *(part(f"oldest-{extra}", minutes, f"bash .ci/versions oldest {extra}") for extra, minutes in EXTRAS.items()),

@@ -17,8 +17,8 @@ PACKAGE = "webpte"
 
 # What everyone may import.
 COMMON = {
-    "budgets", "cache", "deferred", "environment", "errors", "host_memory", "image_files", "partial_files",
-    "progress", "sources", "suppress_output", "task_file", "text", "typing", "version", "web_files",
+    "budgets", "cache", "deferred", "environment", "errors", "host_memory", "image_files", "json_files",
+    "partial_files", "progress", "sources", "suppress_output", "task_file", "text", "typing", "version", "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "environment": set(),  # variables, read in this module only
     "errors": set(),
     "image_files": set(),  # opened by vision, and by tools as inputs
+    "json_files": set(),  # beside a model, of whatever kind
     "host_memory": set(),  # what the machine has: limits buffers, and the context of programs that are built
     "partial_files": set(),  # what is written beside its place, wherever
     "progress": set(),

@@ -104,7 +104,7 @@ def test_task_file_invalid_is_refused(program, text):
     task_path(program).write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(FormatError) as caught:
         read_task(program, "embedding")
-    assert "model.task.json" in str(caught.value) and caught.value.reason in ("unreadable", "invalid_task_file")
+    assert "model.task.json" in str(caught.value) and caught.value.reason in ("invalid_json", "invalid_task_file")
 
 
 def test_task_file_too_large_is_not_read(program):

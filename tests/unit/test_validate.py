@@ -65,6 +65,22 @@ INSIDE = {
         ["argument self", "String", "Tensor"],
     ),
     "writes a number": ([T(4), T(4), VkInt(3)], [relu(0, 2), relu(0, 1)], [0], [1], "wrong_kind", ["value 3", "Int"]),
+    "prepacks nothing": (
+        [T(4), T(4), T(4)],
+        [("et_vk.prepack.default", (1,)), relu(0, 2)],
+        [0],
+        [2],
+        "wrong_arity",
+        ["et_vk.prepack.default", "got 0"],
+    ),
+    "prepacks into nothing": (
+        [T(4), T(4), VkValueList(())],
+        [("et_vk.prepack.default", (0, 2)), relu(0, 1)],
+        [0],
+        [1],
+        "wrong_arity",
+        ["et_vk.prepack.default", "got 0"],
+    ),
     "writes nothing": ([T(4), T(4), VkValueList(())], [relu(0, 2), relu(0, 1)], [0], [1], "wrong_arity", ["got 0"]),
     "writes twice": (
         [T(4), T(4)],

@@ -15,12 +15,13 @@ from typing import Any, Literal, TypedDict, cast
 
 from ..container.files import similar_paths
 from ..errors import FormatError, InputError
+from ..json_files import read_json
 from ..llm.defaults import FILTERS, PENALTIES
 from ..llm.metadata import TOKENIZERS
 from ..llm.settings import DEFAULTS, sampling_params_from
 from ..runtime.checks import check_bool, check_choice, check_str, did_you_mean, wrong_argument
 from ..sources import beside
-from ..task_file import task_path
+from ..task_file import MAX_TASK_FILE_BYTES, task_path
 
 Task = Literal["embed", "generate", "classify"]
 TASKS: tuple[Task, ...] = ("embed", "generate", "classify")
@@ -190,8 +191,8 @@ def task_of(path: Path) -> Task:
     if not file.exists():
         return "generate"
     try:
-        name = json.loads(file.read_text(encoding="utf-8"))["task"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        name = read_json(file, MAX_TASK_FILE_BYTES)["task"]
+    except (FormatError, TypeError, KeyError) as error:
         raise FormatError(
             f"not a JSON object with a task: {error}", argument=str(file), code="invalid_task_file"
         ) from error

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..container.flat import quoted_name
 from ..errors import FormatError, InputError, UnsupportedError
-from ..llm.prompts import read_json_object
+from ..json_files import parse_json, read_json_object
 from ..typing import PathLike
 from .architecture import Architecture
 from .recipe import EXPERT, PER_LAYER_EMBEDDING
@@ -117,7 +117,7 @@ def _numbers(source: WeightSource) -> list[Any]:
 def _read_modules(data: bytes, where: str) -> dict[str, WeightSource]:
     """Return what `adapter_modules` has written, checked. Earlier versions listed experts and tables, too."""
     try:
-        listed = {str(name): numbers for name, numbers in dict(json.loads(data)).items()}
+        listed = {str(name): numbers for name, numbers in dict(parse_json(data, where)).items()}
         return {name: _source(numbers) for name, numbers in listed.items() if _is_linear(f"{name}.weight", (0, 0))}
     except (ValueError, TypeError, RecursionError) as error:
         raise FormatError(f"{where}: its list of modules is invalid: {error}", code="adapter_modules") from error
@@ -127,7 +127,13 @@ def _source(numbers: list[Any]) -> WeightSource:
     module, *sizes, factor = numbers
     rows, columns, first, total, heads, width = sizes
     valid = isinstance(module, str) and all(type(size) is int and 0 <= size <= MAX_SIZE for size in sizes)
-    if not valid or not math.isfinite(factor) or first + rows > total or (heads and rows % heads):
+    if (
+        not valid
+        or not math.isfinite(factor)
+        or not 0 < rows <= total - first
+        or not columns
+        or (heads and rows % heads)
+    ):
         raise ValueError(f"{numbers!r:.200}")
     if heads and width > rows // heads:
         raise ValueError(f"{width} of {rows // heads} elements of a head rotate")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..container import ForeignFile, MappedFile, recognize
 from ..errors import FormatError, InputError, UnsupportedError
+from ..json_files import read_json_object
 from ..text import shell_word
 from .family import Checkpoint
 from .text_part import wrapper_classes
@@ -85,9 +86,8 @@ def model_kind(source: str | os.PathLike[str]) -> str:
         from .sentence_transformers import read_answer_tokens
 
         return "encoder" if read_answer_tokens(folder) is None else "language reranker"
-    from .hugging_face import read_json
 
-    names = read_json(folder / "config.json").get("architectures")
+    names = read_json_object(folder / "config.json").get("architectures")
     for name in names if isinstance(names, list) else ():
         kind = next((kind for ending, kind in _CLASS_SUFFIXES.items() if str(name).endswith(ending)), None)
         if kind is None:

@@ -108,6 +108,21 @@ class Fields:
             raise self.invalid(name, value, "true or false")
         return value
 
+    def layers(self, name: str, default: int | None = None) -> int:
+        """Return a number of layers. Each costs time and memory before the weights are looked at."""
+        return self.integer(name, default, MAX_LAYERS)
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return an object; empty if the field is absent."""
+        value = self.get(name, {})
+        if not isinstance(value, dict):
+            raise self.invalid(name, value, "an object")
+        return value
+
+    def part(self, name: str) -> Fields:
+        """Return the fields of an object; none if it is absent."""
+        return Fields(f"{self.where}: {self.prefix}{name}", self.mapping(name))
+
     def numbers(self, name: str) -> tuple[float, ...]:
         """Return a list of numbers above 0."""
         value = self.get(name)
@@ -380,7 +395,7 @@ def decoder_config(
         hidden_dim=hidden_dim or fields.integer("intermediate_size"),
         vocab_size=fields.integer("vocab_size"),
         norm_eps=fields.number(norm_eps),
-        layers=(LayerSpec(),) * fields.integer("num_hidden_layers", maximum=MAX_LAYERS),
+        layers=(LayerSpec(),) * fields.layers("num_hidden_layers"),
         ropes={"rope": rope} if ropes is None else ropes(fields, size),
         tied=fields.boolean("tie_word_embeddings", tied),
         activation=activation,
@@ -441,7 +456,7 @@ def decoder_gguf(
         hidden_dim=hidden_dim or fields.integer("feed_forward_length"),
         vocab_size=len(fields.with_prefix("").list_of("tokenizer.ggml.tokens", str)),
         norm_eps=fields.number(eps),
-        layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", maximum=MAX_LAYERS),
+        layers=(LayerSpec(window=_gguf_window(fields)),) * fields.layers("block_count"),
         ropes={"rope": _gguf_rope(fields, size, theta, truncate)},
     )
 

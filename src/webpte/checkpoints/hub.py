@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import FormatError, InputError, UnsupportedError
+from ..json_files import read_json_object
 from ..progress import OnProgress
 from ..suppress_output import suppress_logs
 from .hub_files import CachedRepository, HubFile, fetch_files, hub_errors
@@ -113,7 +114,7 @@ def _weights(name: HubName, listing: Listing, folder: Path, part: str) -> list[H
         return [listing.files[whole]]
     if index in listing.files:
         try:
-            shards = sorted(set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values()))
+            shards = sorted(set(read_json_object(folder / index)["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 f"{name.repository}: {index}: expected a weight_map of file names", code="weight_map"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError, UnsupportedError
+from ..json_files import read_json_object
 from .architecture import Architecture
 from .config import FieldRule, Fields
 from .families import family_of_config
@@ -128,7 +128,7 @@ _HINT = "If you know that an unknown field has no effect, remove it from config.
 
 def validate_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
     """Read and check everything but the weights, which may not be downloaded yet."""
-    values = read_json(folder / "config.json")
+    values = read_json_object(folder / "config.json")
     fields = Fields(str(folder / "config.json"), text_config(values) if is_wrapper(values) else values)
     family = family_of_config(str(folder), fields.get("model_type"))
     model = read_config(family, fields)
@@ -143,7 +143,7 @@ def read_folder(folder: Path) -> Checkpoint:
     """Read the checkpoint in a folder."""
     family, model, fields = validate_folder(folder)
     tensors = _find_tensors(folder, model)
-    config = read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json")
     vision = None
     if is_wrapper(config):
         kind = tower_kind(config)
@@ -162,7 +162,9 @@ def read_folder(folder: Path) -> Checkpoint:
         raise FormatError(
             f"{folder}: tie_word_embeddings is true, but {head} differs from the embedding", code="contradiction"
         )
-    generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
+    generation = (
+        read_json_object(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
+    )
     ends = [end for end in (fields.get("eos_token_id"), generation.get("eos_token_id")) if end is not None]
     tokenizer = _read_text(folder / "tokenizer.json")
     return Checkpoint(
@@ -184,7 +186,7 @@ def _image_processor(folder: Path) -> dict[str, Any]:
     """Return preprocessor_config.json, which newer folders have as a part of processor_config.json."""
     for name, part in (("preprocessor_config.json", None), ("processor_config.json", "image_processor")):
         if (folder / name).exists():
-            content = read_json(folder / name)
+            content = read_json_object(folder / name)
             values = content if part is None else content.get(part)
             if isinstance(values, dict):
                 return values
@@ -258,7 +260,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if (folder / "model.safetensors").exists():
         return [folder / "model.safetensors"]
     if (folder / "model.safetensors.index.json").exists():
-        index = read_json(folder / "model.safetensors.index.json").get("weight_map")
+        index = read_json_object(folder / "model.safetensors.index.json").get("weight_map")
         if not isinstance(index, dict) or not all(map(_is_weight_file, index.values())):
             raise FormatError(
                 argument=f"{folder / 'model.safetensors.index.json'}: weight_map",
@@ -288,17 +290,6 @@ def _is_plain(frequencies: np.ndarray[Any, Any], model: Architecture) -> bool:
 # ---------------------------------------------------------------- text
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
-    try:
-        value = json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:  # RecursionError: lists nested a thousand deep
-        raise FormatError(f"{path} is not valid JSON: {error}", code="invalid_json") from error
-    if not isinstance(value, dict):
-        raise FormatError(argument=str(path), expected="a JSON object", got=type(value).__name__, code="invalid_json")
-    return value
-
-
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -311,7 +302,7 @@ def read_chat_template(folder: Path) -> str | None:
     if beside.exists():
         return _read_text(beside)
     config = folder / "tokenizer_config.json"
-    template = read_json(config).get("chat_template") if config.exists() else None
+    template = read_json_object(config).get("chat_template") if config.exists() else None
     return template if isinstance(template, str) else None
 
 
@@ -319,7 +310,7 @@ def _special_tokens(folder: Path) -> dict[str, str | bool]:
     """Return the special tokens by name. transformers stores them in either file, as strings or as objects."""
     tokens: dict[str, str | bool] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        listed = read_json(folder / name) if (folder / name).exists() else {}
+        listed = read_json_object(folder / name) if (folder / name).exists() else {}
         for key, value in listed.items():
             text = value.get("content") if isinstance(value, dict) else value
             if key.endswith("_token") and isinstance(text, str | bool):

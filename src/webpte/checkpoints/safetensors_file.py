@@ -5,7 +5,6 @@ A file is a u64 with the size of a JSON header, the header, and the bytes of the
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +15,13 @@ import numpy as np
 from ..container import MappedFile, Span
 from ..container.flat import quoted_name
 from ..errors import FormatError, UnsupportedError
+from ..json_files import parse_json
 from .ggml import GROUP, MXFP4, TYPES, TensorType, bf16, mxfp4_values
 
 Array = np.ndarray[Any, Any]
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format
+MAX_TENSORS = 1 << 16  # of a file
+MAX_DIMS, MAX_SIZE = 8, 1 << 48  # of a tensor; of a dim, and of an offset
 _DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -109,13 +111,14 @@ def _read(path: Path, others: tuple[str, ...] = ()) -> dict[str, FloatTensor]:
     size = int.from_bytes(file.view(0, min(8, file.size)), "little")
     if file.size < 8 or size > min(MAX_HEADER_BYTES, file.size - 8):
         raise _error(path, f"expected a header within {file.size} bytes, got one of {size}")
-    try:
-        header = json.loads(bytes(file.view(8, size)))
-    except (ValueError, RecursionError) as error:
-        raise _error(path, f"its header is not valid JSON: {error}") from error
+    header = parse_json(bytes(file.view(8, size)), f"{path}: its header")
     if not isinstance(header, dict):
         raise _error(path, "its header is not a JSON object")
     header.pop("__metadata__", None)
+    if len(header) > MAX_TENSORS:
+        raise FormatError(
+            argument=str(path), expected=f"at most {MAX_TENSORS} tensors", got=len(header), code="unreadable"
+        )
     types = {name: _dtype(entry) for name, entry in header.items()}
     if not_float := [f"{name} ({kind})" for name, kind in types.items() if kind not in (*FLOATS, *others)]:
         raise _not_floats(path, not_float)
@@ -139,8 +142,13 @@ def _refuse_overlaps(path: Path, tensors: dict[str, FloatTensor]) -> None:
 def _place(file: MappedFile, path: Path, name: str, entry: dict[str, Any], start: int) -> FloatTensor:
     shape: Any = entry.get("shape")
     offsets: Any = entry.get("data_offsets")
-    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
-        raise _error(path, f"{quoted_name(name)}: expected a shape and two offsets, got {shape!r:.80}, {offsets!r:.80}")
+    if not _are_sizes(shape, 1, MAX_DIMS) or not _are_sizes(offsets, 0, 2) or len(offsets) != 2:
+        raise FormatError(
+            argument=f"{path}: {quoted_name(name)}",
+            expected=f"at most {MAX_DIMS} dims from 1 to {MAX_SIZE}, and two offsets",
+            got=f"{shape!r:.80}, {offsets!r:.80}",
+            code="unreadable",
+        )
     begin, end = offsets
     count = math.prod(shape) * _DTYPES[entry["dtype"]].itemsize
     if end - begin != count or start + end > file.size:
@@ -153,8 +161,13 @@ def _dtype(entry: Any) -> object:
     return dtype if isinstance(dtype, str) else None
 
 
-def _are_sizes(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+def _are_sizes(values: Any, least: int, most: int) -> bool:
+    """Return whether a value is a list of at most `most` sizes. They are multiplied after this check."""
+    return (
+        isinstance(values, list)
+        and len(values) <= most
+        and all(type(value) is int and least <= value <= MAX_SIZE for value in values)
+    )
 
 
 def _error(path: Path, problem: str) -> FormatError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
+from ..json_files import read_json, read_json_object
 from .config import is_token_id
-from .hugging_face import read_json
 
 # Fields of 1_Pooling/config.json -> names here. Other modes, such as weightedmean, are refused if enabled.
 POOLINGS = {
@@ -22,7 +21,7 @@ POOLINGS = {
 }
 _MODES = {"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"}  # values of pooling_mode in newer versions
 ACTIVATIONS = ("Identity", "Tanh")  # of a Dense module
-_FOLDER = re.compile(r"\w[\w-]*")
+_FOLDER = re.compile(r"\w[\w-]{,127}")
 _SIZES = {"word_embedding_dimension", "embedding_dimension"}
 
 
@@ -72,10 +71,10 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
 def read_modules(folder: Path) -> list[tuple[str, str]]:
     """Return kind and folder of each module in modules.json; "" is the folder itself."""
     path = folder / "modules.json"
+    listed = read_json(path)
     try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
         modules = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in listed]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (TypeError, KeyError) as error:
         raise FormatError(
             argument=str(path), expected="a list of modules with type and path", got=repr(error), code="modules"
         ) from error
@@ -96,7 +95,7 @@ def read_answer_tokens(folder: Path) -> tuple[int, int] | None:
     if [kind for kind, _ in modules] != ["Transformer", "LogitScore"]:
         return None
     path = folder / modules[1][1] / "config.json"
-    config = read_json(path)
+    config = read_json_object(path)
     yes, no = config.get("true_token_id"), config.get("false_token_id")
     if modules[0][1] or not is_token_id(yes) or not is_token_id(no):
         raise UnsupportedError(
@@ -110,7 +109,7 @@ def read_answer_tokens(folder: Path) -> tuple[int, int] | None:
 
 
 def _pooling(path: Path, prompts: bool) -> str:
-    config = read_json(path)
+    config = read_json_object(path)
     if config.pop("include_prompt", True) is not True and prompts:
         raise UnsupportedError(
             f"{path}: include_prompt is false; the tokens of prompts are always pooled",
@@ -142,7 +141,7 @@ def _pooling(path: Path, prompts: bool) -> str:
 
 def _text(path: Path) -> tuple[int | None, bool]:
     """Return the limit of tokens, and whether texts are lowercased before tokenization."""
-    config = read_json(path) if path.exists() else {}
+    config = read_json_object(path) if path.exists() else {}
     limit, lower = config.pop("max_seq_length", None), config.pop("do_lower_case", False)
     if unknown := [name for name, value in config.items() if value not in ({}, None)]:
         raise UnsupportedError(f"{path}: unknown field {', '.join(unknown)}", unknown, code="unsupported_field")
@@ -157,13 +156,13 @@ def _text(path: Path) -> tuple[int | None, bool]:
 
 
 def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
-    config: dict[str, Any] = read_json(path) if path.exists() else {}
+    config: dict[str, Any] = read_json_object(path) if path.exists() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise FormatError(
             argument=f"{path}: prompts", expected="strings by name", got=repr(prompts), code="invalid_field"
         )
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise FormatError(
             argument=f"{path}: default_prompt_name",
             expected="the name of a prompt",
@@ -177,7 +176,7 @@ def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
 def read_dense(folder: Path) -> dict[str, Any]:
     """Return the sizes, the bias and the activation (a class of torch.nn) of a Dense module."""
     path = folder / "config.json"
-    config = read_json(path)
+    config = read_json_object(path)
     layer = {
         "in": config.pop("in_features", None),
         "out": config.pop("out_features", None),

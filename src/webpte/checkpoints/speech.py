@@ -9,9 +9,10 @@ import numpy as np
 
 from ..container import Span
 from ..errors import FormatError, UnsupportedError
+from ..json_files import read_json_object
 from ..typing import Array
 from .config import Fields
-from .hugging_face import read_json, read_tensors
+from .hugging_face import read_tensors
 from .moonshine import read_moonshine_config
 from .recipe import HEAD
 from .speech_model import SpeechConfig, SpeechModel
@@ -75,8 +76,8 @@ def read_speech(folder: Path) -> SpeechCheckpoint:
 
 def read_speech_config(folder: Path) -> tuple[SpeechConfig, str]:
     """Read and check everything but the weights. Return it, and the text of tokenizer.json."""
-    fields = Fields(str(folder / "config.json"), read_json(folder / "config.json"))
-    kind = fields.get("model_type")
+    fields = Fields(str(folder / "config.json"), read_json_object(folder / "config.json"))
+    kind = fields.string("model_type")
     if kind not in _READERS:
         raise UnsupportedError(
             items=["model_type"],

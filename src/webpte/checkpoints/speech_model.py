@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UnsupportedError
+from ..json_files import read_json_object
 from .architecture import Rope
 from .config import FieldRule, Fields
-from .hugging_face import read_json
 from .recipe import EMBEDDING, HEAD
 from .shapes import Shapes
 
@@ -130,7 +130,7 @@ class SpeechConfig(NamedTuple):
 
 def features_of(folder: Path) -> Fields:
     path = folder / "preprocessor_config.json"
-    return Fields(str(path), read_json(path))
+    return Fields(str(path), read_json_object(path))
 
 
 def refuse_other_features(fields: Fields, ignored: frozenset[str], rules: Mapping[str, FieldRule]) -> None:
@@ -140,7 +140,7 @@ def refuse_other_features(fields: Fields, ignored: frozenset[str], rules: Mappin
 
 def generation_of(folder: Path) -> Fields:
     path = folder / "generation_config.json"
-    fields = Fields(str(path), read_json(path))
+    fields = Fields(str(path), read_json_object(path))
     fields.require("decoder_start_token_id", "eos_token_id")
     return fields
 

@@ -46,7 +46,8 @@ def wrapper_classes() -> tuple[str, ...]:
 
 def is_wrapper(config: Mapping[str, Any]) -> bool:
     """Return whether config.json describes a known model with a language model inside."""
-    known = config.get("model_type") in _DEFAULTS or tower_kind(config) is not None
+    kind = config.get("model_type")
+    known = (isinstance(kind, str) and kind in _DEFAULTS) or tower_kind(config) is not None
     return known and isinstance(config.get("text_config"), dict)
 
 

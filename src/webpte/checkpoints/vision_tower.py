@@ -189,7 +189,7 @@ def gguf_sizes(vision: Fields, block_side: int | None = None) -> dict[str, Any]:
         "dim": vision.integer("embedding_length"),
         "hidden_dim": vision.integer("feed_forward_length"),
         "n_heads": vision.integer("attention.head_count"),
-        "n_layers": vision.integer("block_count"),
+        "n_layers": vision.layers("block_count"),
         "norm_eps": vision.number("attention.layer_norm_epsilon"),
     }
 
@@ -249,8 +249,9 @@ def read_vision(
     processor: Mapping[str, Any],
 ) -> Vision:
     """Return the encoder of a model."""
-    vision = Fields(f"{where}: vision_config", config.get("vision_config") or {})
-    tower = kind.config(Fields(where, config), vision, Fields(f"{where}: the image processor", processor))
+    model = Fields(where, config)
+    vision = model.part("vision_config")
+    tower = kind.config(model, vision, Fields(f"{where}: the image processor", processor))
     vision.refuse_unread(_IGNORED.__contains__, _RULES)
     tower.check(where)
     sources = tower_sources(kind.names, tower.shapes(), kind.conversions)

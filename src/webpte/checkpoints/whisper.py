@@ -68,8 +68,8 @@ def read_whisper_config(folder: Path, fields: Fields) -> SpeechConfig:
         name="Whisper",
         vocabulary=fields.integer("vocab_size", 51865),
         dim=dim,
-        encoder_layers=fields.integer("encoder_layers", 4),
-        decoder_layers=fields.integer("decoder_layers", 4),
+        encoder_layers=fields.layers("encoder_layers", 4),
+        decoder_layers=fields.layers("decoder_layers", 4),
         encoder_heads=fields.integer("encoder_attention_heads", 6),
         decoder_heads=fields.integer("decoder_attention_heads", 6),
         encoder_hidden=fields.integer("encoder_ffn_dim", 1536),
@@ -104,10 +104,10 @@ def _spectrogram(folder: Path, model: SpeechModel) -> dict[str, Any]:
 def _generation(folder: Path, model: SpeechModel) -> dict[str, Any]:
     """Return the special tokens and the suppressed tokens."""
     fields = generation_of(folder)
-    languages = {name.strip("<|>"): token for name, token in fields.get("lang_to_id", {}).items()}
+    languages = {name.strip("<|>"): token for name, token in fields.mapping("lang_to_id").items()}
     multilingual, default = fields.boolean("is_multilingual", bool(languages)), fields.get("language")
     languages = languages if multilingual else {}
-    tasks = fields.get("task_to_id", {})
+    tasks = fields.mapping("task_to_id")
     about = {
         "positions": model.target_positions,
         "max_length": fields.integer("max_length", model.target_positions),

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.hugging_face import read_json
 from ..errors import FormatError, UnsupportedError
+from ..json_files import read_json_object
 from ..suppress_output import suppress_logs
 
 
@@ -23,7 +23,7 @@ def require_transformers() -> None:
 
 def read_config(folder: Path, allowed: Collection[str], what: str) -> dict[str, Any]:
     """Return config.json of a model that can be exported as `what`."""
-    config = read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json")
     where = folder / "config.json"
     kind = config.get("model_type")
     if kind not in allowed:

@@ -212,7 +212,7 @@ class _Inliner:
         """Return the call with the graph's ids. New values of buffers get their own ids: the call may read both."""
         out = self.vk.values[call.outs[0]]
         results = out.ids if isinstance(out, VkValueList) else call.outs
-        if call.name == PREPACK and results[0] in self.homes and call.args[0] in self.homes:
+        if call.name == PREPACK and len(call.args) == 1 and {*results, *call.args} <= self.homes:
             return []  # two ids of one buffer
         outs = [self.ids[vk_id] for vk_id in results]
         updates = []

@@ -57,7 +57,7 @@ class DelegateConstants:
         self._in_place: set[int] = set()  # results of calls that write an argument
         for call in calls:
             outs = _outs(vk, call)
-            if call.name == PREPACK and call.args[0] in self.homes and outs[0] not in self._owner:
+            if _prepacks(call, outs) and call.args[0] in self.homes and outs[0] not in self._owner:
                 self.homes[call.args[0]].append(outs[0])
                 self._owner[outs[0]] = call.args[0]
                 continue
@@ -198,6 +198,11 @@ def flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
         value = vk.values[vk_id]
         flat += value.ids if isinstance(value, VkValueList) else [vk_id]
     return flat
+
+
+def _prepacks(call: Call, outs: Sequence[int]) -> bool:
+    """Return whether a call makes a tensor of a constant. Calls of another arity are refused with the whole graph."""
+    return call.name == PREPACK and len(call.args) == len(outs) == 1
 
 
 def _outs(vk: VkGraph, call: Call) -> list[int]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError
+from ..json_files import read_json_object
 from .constraints import CONSTRAINT_KINDS
-from .prompts import read_json_object
 from .settings import sampling_params_from
 
 FILTERS = ("temperature", "top_k", "top_p", "min_p")

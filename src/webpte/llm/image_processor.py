@@ -6,8 +6,6 @@ of processor is a file in image_processors/.
 
 from __future__ import annotations
 
-import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError, UnsupportedError
+from ..json_files import read_json_object
 from ..typing import Array
 from . import image_processors
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 Size = tuple[int, int]  # height, width
 MAX_SIDE_PIXELS = 4096  # of an image before it is split, as in transformers
 MAX_CONFIG_BYTES = 1 << 20
+MAX_FACTOR = 1e6  # of pixels: products of three are finite
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of PIL's numbers
 # Of a program whose rows of images have positions of three axes: returns the pairs of a head that rotate by each.
 SECTIONS_METHOD = "get_rope_sections"
@@ -122,15 +122,7 @@ def _readers() -> dict[str, Any]:
 
 def read_image_processor(path: Path) -> ImageProcessor:
     """Return the processor that preprocessor_config.json declares."""
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise FormatError(argument=str(path), expected=f"at most {MAX_CONFIG_BYTES} bytes", got=path.stat().st_size)
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
-    if not isinstance(fields, dict):
-        raise FormatError(argument=str(path), expected="a JSON object", got=type(fields).__name__, code="invalid_json")
-    return image_processor(str(path), fields)
+    return image_processor(str(path), read_json_object(path, MAX_CONFIG_BYTES))
 
 
 def image_processor(where: str, fields: Mapping[str, Any]) -> ImageProcessor:
@@ -161,8 +153,8 @@ def pixel_steps(where: str, fields: Mapping[str, Any], resample: str) -> dict[st
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(FILTERS):
         raise invalid_field(where, "resample", f"an integer from 0 to {len(FILTERS) - 1}", number)
     std = _numbers(where, fields, "image_std")
-    if not all(std):
-        raise invalid_field(where, "image_std", "numbers other than 0", std)
+    if min(map(abs, std)) < 1 / MAX_FACTOR:
+        raise invalid_field(where, "image_std", f"numbers of at least {1 / MAX_FACTOR:g}", std)
     return {
         "resample": FILTERS[number],
         "scale": _numbers(where, {"rescale_factor": [fields.get("rescale_factor", 1 / 255)] * 3}, "rescale_factor")[0],
@@ -174,9 +166,9 @@ def pixel_steps(where: str, fields: Mapping[str, Any], resample: str) -> dict[st
 def _numbers(where: str, fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
     """Return three numbers, one for each channel."""
     value = fields.get(name, [0.5] * 3)
-    numbers = isinstance(value, list) and all(type(each) in (int, float) and math.isfinite(each) for each in value)
+    numbers = isinstance(value, list) and all(type(each) in (int, float) and abs(each) <= MAX_FACTOR for each in value)
     if not numbers or len(value) != 3:
-        raise invalid_field(where, name, "three numbers", value)
+        raise invalid_field(where, name, f"three numbers of at most {MAX_FACTOR:g}", value)
     return tuple(map(float, value))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..fusion.joined import joined
 from ..fusion.llm_rewrites import LOGITS, keeps_every_position
 from ..fusion.rope_axes import AXES
 from ..graph import DType, Graph, TensorSpec
+from ..json_files import read_json_object
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
@@ -151,8 +151,8 @@ def _chat_template(path: Path) -> str | None:
     if file is not None or config is None:
         return None if file is None else file.read_text("utf-8")
     try:
-        template = json.loads(config.read_text("utf-8")).get("chat_template")
-    except (ValueError, AttributeError):  # the tokenizer's own reader reports it
+        template = read_json_object(config).get("chat_template")
+    except FormatError:  # the tokenizer's own reader reports it
         return None
     return template if isinstance(template, str) else None
 

@@ -6,8 +6,6 @@ Chat templates are downloaded, so they run in a sandbox with limits.
 from __future__ import annotations
 
 import datetime
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +15,12 @@ from typing import Any, Literal, NotRequired, TypedDict
 from jinja2 import meta
 
 from ..errors import ContextFullError, Error, FormatError, InputError
+from ..json_files import read_json_object
 from ..typing import JsonObject
 from .context import ContextLimit
 from .template_sandbox import TemplateEnvironment, limit_error
 from .tokenizer import Tokenizer
 from .tools import ToolFormat
-
-MAX_FILE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -84,19 +81,6 @@ def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, pa
         if tokens[:2] == [bos, bos]:  # the text begins with it already
             tokens = tokens[1:]
     return tokens
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object of a small JSON file."""
-    try:
-        if os.path.getsize(path) > MAX_FILE_BYTES:
-            raise FormatError(f"{path} has {os.path.getsize(path)} bytes; the limit is {MAX_FILE_BYTES}")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"not valid JSON: {error}", argument=str(path)) from error
-    if not isinstance(value, dict):
-        raise FormatError(argument=str(path), expected="a JSON object", got=type(value).__name__)
-    return value
 
 
 # -- chats ------------------------------------------------------------------------------------------------------------

@@ -25,18 +25,18 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
     image, patch = vision.integer("image_size", 224), vision.integer("patch_size", 16)
     rows, count = model.integer("mm_tokens_per_image", 256), image // patch
     side = math.isqrt(rows)
-    if side**2 != rows or count % side:
+    if side**2 != rows or not count or count % side:
         expected = f"the square of a divisor of {count}, the patches in a row"
         raise model.invalid("mm_tokens_per_image", rows, expected)
     return _tower(
         image,
-        Fields(model.where, model.get("text_config", {})).integer("hidden_size", 2304),
+        model.part("text_config").integer("hidden_size", 2304),
         patch_side=patch,
         block_side=count // side,
         dim=vision.integer("hidden_size", 768),
         hidden_dim=vision.integer("intermediate_size", 3072),
         n_heads=vision.integer("num_attention_heads", 12),
-        n_layers=vision.integer("num_hidden_layers", 12),
+        n_layers=vision.layers("num_hidden_layers", 12),
         norm_eps=vision.number("layer_norm_eps", 1e-6),
     )
 

@@ -23,13 +23,13 @@ _LANCZOS = 1  # the number of the filter that all published image processors nam
 def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
     return _tower(
         vision.integer("image_size", 224),
-        Fields(model.where, model.get("text_config", {})).integer("hidden_size"),
+        model.part("text_config").integer("hidden_size"),
         patch_side=vision.integer("patch_size", 32),
         block_side=model.integer("scale_factor", 2),
         dim=vision.integer("hidden_size", 1152),
         hidden_dim=vision.integer("intermediate_size", 3072),
         n_heads=vision.integer("num_attention_heads", 16),
-        n_layers=vision.integer("num_hidden_layers", 12),
+        n_layers=vision.layers("num_hidden_layers", 12),
         norm_eps=vision.number("layer_norm_eps", 1e-6),
     )
 

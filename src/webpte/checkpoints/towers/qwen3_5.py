@@ -29,7 +29,7 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
         raise UnsupportedError(
             argument=f"{vision.where}: deepstack_visual_indexes", expected="none", got=layers, code="deepstack"
         )
-    rope = vision.get("rope_parameters", {})
+    rope = vision.mapping("rope_parameters")
     if rope.get("rope_theta", ROPE_THETA) != ROPE_THETA or rope.get("rope_type", "axial") not in ("axial", "default"):
         raise vision.invalid("rope_parameters", rope, f"axial, with a base of {ROPE_THETA}")
     width = vision.integer("out_hidden_size", 3584)
@@ -38,7 +38,7 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
         dim=dim,
         hidden_dim=vision.integer("intermediate_size", 4304),
         n_heads=vision.integer("num_heads", 16),
-        n_layers=vision.integer("depth", 27),
+        n_layers=vision.layers("depth", 27),
         norm_eps=1e-6,
         position_side=side,
         block_side=block,
@@ -46,7 +46,7 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
         max_rows=_max_rows(processor, (patch * block) ** 2),
         frames=vision.integer("temporal_patch_size", 2),
         rotates=True,
-        rope_sections=_sections(Fields(f"{model.where}: text_config", model.get("text_config", {}))),
+        rope_sections=_sections(model.part("text_config")),
     )
     if tower.head_dim % 4:
         raise vision.invalid("num_heads", tower.n_heads, "heads whose width is a multiple of 4")
@@ -63,7 +63,7 @@ def _max_rows(processor: Fields, pixels_of_row: int) -> int:
 
 def _sections(text: Fields) -> tuple[int, int, int]:
     """Return the pairs of a head that rotate by each axis, which are interleaved."""
-    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    rope = text.mapping("rope_parameters") or text.mapping("rope_scaling")
     sections = rope.get("mrope_section", _SECTIONS)
     if not isinstance(sections, list) or len(sections) != 3 or not all(type(each) is int for each in sections):
         raise text.invalid("rope_parameters", rope, "an mrope_section of three integers")

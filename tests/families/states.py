@@ -58,7 +58,7 @@ CHAT_HEAD = ("Family", "State", "Turn 1", "Each further turn", "All turns", "Wit
 CHAT_TEXT = f"""
 The tokens that a chat of {TURNS} turns computes. A turn adds a question of {QUESTION} tokens, and the answer has
 {ANSWER}. The next prompt repeats the conversation without the first {THOUGHT} tokens of each answer, as templates leave
-out thoughts. The logits of `transformers` choose the same tokens.
+out reasoning. The logits of `transformers` choose the same tokens.
 
 """
 PUBLISHED_TEXT = """

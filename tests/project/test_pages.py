@@ -11,7 +11,7 @@ from tests.support.harness import pages, run_pages
 
 # Pages export programs, and a guide runs a dozen scripts one after the other: minutes on a busy machine.
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
-WITH_A_MODEL = [p for p in pages.runnable() if any(map(run_pages.exports_a_checkpoint, pages.steps(p)))]
+WITH_A_MODEL = [page for page in pages.runnable() if run_pages.needs_a_checkpoint(page)]
 
 
 def name_of(page):

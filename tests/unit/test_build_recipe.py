@@ -178,8 +178,8 @@ def test_heads_that_share_groups_have_no_codes():
 
 
 def test_documented_formats_equal_recipe():
-    """docs/llm.md has one table of formats. Each type in it has the bits and offsets that layers of it get."""
-    page = (Path(__file__).parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
+    """docs/llm-export.md has one table of formats. Each type in it has the bits and offsets that layers of it get."""
+    page = (Path(__file__).parents[2] / "docs" / "llm-export.md").read_text(encoding="utf-8")
     assert page.count("| layer in the checkpoint | in the program |") == 1
     lines = page.partition("| layer in the checkpoint | in the program |\n|---|---|\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines.splitlines()]

@@ -76,7 +76,7 @@ AT_HAND: dict[str, Callable[[Path], None]] = {
     "docs/coming-from.md": every_runtime,
     "docs/debugging.md": first_program,
     "docs/index.md": download,
-    "docs/llm.md": checkpoint,
+    "docs/llm-export.md": checkpoint,
     "docs/performance-guide.md": first_program,
     "docs/run.md": first_program,
     "docs/tasks.md": tasks,
@@ -97,6 +97,9 @@ def hub(folder: Path) -> Iterator[dict[str, str]]:
         yield {"HF_ENDPOINT": server.address, **caches}
 
 
+# Pages that begin with the program of this page, and do not export it again.
+EXPORT = ROOT / "docs" / "llm-export.md"
+EXPORTED = ("docs/llm.md", "docs/states.md")
 # What answers while the blocks of a page run: variables that lead to it.
 SERVICES: dict[str, Callable[[Path], AbstractContextManager[dict[str, str]]]] = {"README.md": hub}
 
@@ -187,6 +190,9 @@ def findings(page: Path, folder: Path, result: Environments, *, stand_in: bool =
     if (at_hand := AT_HAND.get(name)) is not None:
         at_hand(folder)
     real = True
+    if name in EXPORTED:
+        real = not stand_in
+        link_program(folder, export_command(), result.fresh, real)
     with SERVICES[name](folder) if name in SERVICES else nullcontext({}) as variables:
         environment = result.with_variables(variables)
         for step in pages.steps(page):
@@ -198,10 +204,7 @@ def findings(page: Path, folder: Path, result: Environments, *, stand_in: bool =
 def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], real: bool = True) -> list[str]:
     """Run a step; return the output of each part."""
     if exports_a_checkpoint(step):
-        result = real_model(step.body, environment) if real else example_models.talker()
-        for file in result.iterdir():
-            (folder / file.name).symlink_to(file)
-        return [(result / PRINTED).read_text() if real else ""]
+        return [link_program(folder, step.body, environment, real)]
     if step.parts[0].block.mark == "serves":
         return [serve(step.body, folder, environment)]
     if step.language == "sh":
@@ -213,6 +216,24 @@ def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], rea
     printed = run(["python", running.name], folder, environment, fails=step.fails)
     running.unlink()
     return printed.split(f"{_NEXT_PART}\n")
+
+
+def needs_a_checkpoint(page: Path) -> bool:
+    """Return whether a page exports a language model, or begins with one that another page exports."""
+    name = page.relative_to(ROOT).as_posix()
+    return name in EXPORTED or any(map(exports_a_checkpoint, pages.steps(page)))
+
+
+def export_command() -> str:
+    return next(step.body for step in pages.steps(EXPORT) if exports_a_checkpoint(step))
+
+
+def link_program(folder: Path, commands: str, environment: Mapping[str, str], real: bool) -> str:
+    """Put the program of an export into a folder, or a tiny one; return what the export printed."""
+    result = real_model(commands, environment) if real else example_models.talker()
+    for file in result.iterdir():
+        (folder / file.name).symlink_to(file)
+    return (result / PRINTED).read_text() if real else ""
 
 
 def real_model(commands: str, environment: Mapping[str, str]) -> Path:

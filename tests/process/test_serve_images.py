@@ -188,7 +188,7 @@ def prepared(folder: Path, data: bytes, timeout: float = 60, max_pixels: int = 1
     (folder / "image").write_bytes(base64.b64encode(data))
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
     image: Any = {"argument": "here", "address": None, "path": str(folder / "image")}
-    return asyncio.run(prepare_images([image], folder, encoder(folder), 1 << 20, max_pixels, timeout))
+    return asyncio.run(prepare_images([image], folder, encoder(folder), max_pixels, timeout))
 
 
 def test_prepared_image_has_the_tiles_of_the_processor(tmp_path):

@@ -125,9 +125,12 @@ def test_adapters_of_a_configuration_belong_to_models(tmp_path):
 
 def test_request_without_a_model_is_refused_if_none_is_of_the_kind(tmp_path, monkeypatch):
     response = answer(tmp_path, monkeypatch, CHAT, {"messages": [USER]}, {"encoder": "encoder"})
-    assert response.status == 400 and response.json["error"]["message"] == "model: expected a language model, got none"
+    assert response.status == 400
+    expected = "model: this endpoint requires a language model; the server has an embedding model"
+    assert response.json["error"]["message"] == expected
     response = answer(tmp_path, monkeypatch, "/v1/embeddings", {"input": "a"}, {"writer": "language"})
-    assert response.json["error"]["message"] == "model: expected an embedding model, got none"
+    expected = "model: this endpoint requires an embedding model; the server has a language model"
+    assert response.json["error"]["message"] == expected
 
 
 def test_embeddings_without_a_model_use_the_only_encoder(tmp_path, monkeypatch):

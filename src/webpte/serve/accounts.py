@@ -12,20 +12,22 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from .errors import ApiError
 
 Item = TypeVar("Item")
 Resource = Literal[
-    "connections", "events", "requests", "bytes", "thread_seconds", "decoding_seconds", "download_seconds",
-    "compiling_seconds", "recording_seconds", "prompt_tokens",
+    "connections", "events", "requests", "bytes", "media_bytes", "thread_seconds", "decoding_seconds",
+    "download_seconds", "compiling_seconds", "recording_seconds", "prompt_tokens",
 ]  # fmt: skip
 RESOURCES: Mapping[Resource, str] = {
     "connections": "connections",
     "events": "events of the HTTP parser",
     "requests": "requests in progress",
     "bytes": "bytes of request bodies",
+    "media_bytes": "bytes of decoded audio and images",
     "thread_seconds": "seconds of parsing, tokenizing and writing responses",
     "decoding_seconds": "seconds of decoding audio and images",
     "download_seconds": "seconds of downloading images",
@@ -33,7 +35,7 @@ RESOURCES: Mapping[Resource, str] = {
     "recording_seconds": "seconds for which a recording was decoded and transcribed",
     "prompt_tokens": "tokens of prompts",
 }
-HELD: tuple[Resource, ...] = ("connections", "requests", "bytes")  # until they are given back
+HELD: tuple[Resource, ...] = ("connections", "requests", "bytes", "media_bytes")  # until they are given back
 HALF_LIFE_SECONDS = 30.0  # in which what a client has used counts half
 LIGHT_SECONDS = 2.0  # of recent use, below which a client may take a reserved slot
 MAX_ACCOUNTS = 4096  # beyond, those that hold nothing are forgotten
@@ -56,13 +58,27 @@ class Account:
         return amount * 0.5 ** ((time.monotonic() - when) / HALF_LIFE_SECONDS) if amount else 0.0
 
 
+@dataclass(frozen=True)
+class ByteLimit:
+    """The bytes that all requests may hold together, and those of one client, with the options that set them."""
+
+    total: int
+    client: int
+    option: str
+    client_option: str
+
+
 class Accounts:
     """The accounts of all clients of a server, and the bytes that their requests may hold together."""
 
-    def __init__(self, max_bytes: int, max_client_bytes: int = 0) -> None:
-        """Take the limits. With `max_client_bytes` 0, one client may have half of all."""
-        self.max_bytes = max_bytes
-        self.max_client_bytes = max_client_bytes or max_bytes // 2
+    def __init__(self, max_bytes: int, max_client_bytes: int = 0, max_media_bytes: int = 0) -> None:
+        """Take the limits. With `max_client_bytes` 0, one client may have half of all, as of decoded media."""
+        self._limits: dict[Resource, ByteLimit] = {
+            "bytes": ByteLimit(max_bytes, max_client_bytes or max_bytes // 2, "max_held_bytes", "max_client_bytes"),
+            "media_bytes": ByteLimit(
+                max_media_bytes, max_media_bytes // 2, "max_media_bytes", "half of max_media_bytes"
+            ),
+        }
         self.totals: Counter[Resource] = Counter()  # used since the start, or held now
         self.refused: Counter[Resource] = Counter()
         self._accounts: dict[str, Account] = {}
@@ -117,23 +133,28 @@ class Accounts:
         finally:
             self.give_back(client, "requests")
 
-    def take_bytes(self, client: str, amount: int) -> None:
-        """Take bytes of a body before they are read. Raise ApiError 429 if the client has its part, 503 if all is
-        taken."""
-        wait = {"Retry-After": "1", "Connection": "close"}
-        if self.of(client).held["bytes"] + amount > self.max_client_bytes:
-            self.refused["bytes"] += 1
+    def take_bytes(self, client: str, amount: int, resource: Resource = "bytes") -> None:
+        """Take bytes before they are read or kept. Raise ApiError 429 if the client has its part, 503 if all have."""
+        limit = self._limits[resource]
+        kind, wait = RESOURCES[resource], {"Retry-After": "1", "Connection": "close"}
+        if self.of(client).held[resource] + amount > limit.client:
+            self.refused[resource] += 1
             raise ApiError(
-                429, f"the requests of this client may have {self.max_client_bytes} bytes together "
-                "(max_client_bytes). Retry in 1 second.", code="too_many_bytes", headers=wait,
+                429, f"the requests of this client may have {limit.client} {kind} together ({limit.client_option}). "
+                "Retry in 1 second.", code="too_many_bytes", headers=wait,
             )  # fmt: skip
-        if self.totals["bytes"] + amount > self.max_bytes:
-            self.refused["bytes"] += 1
+        if self.totals[resource] + amount > limit.total:
+            self.refused[resource] += 1
             raise ApiError(
-                503, f"all requests may have {self.max_bytes} bytes together (max_held_bytes). Retry in 1 second.",
+                503, f"all requests may have {limit.total} {kind} together ({limit.option}). Retry in 1 second.",
                 code="too_many_bytes", headers=wait,
             )  # fmt: skip
-        self.take(client, "bytes", amount)
+        self.take(client, resource, amount)
+
+    def hold_media(self, until: contextlib.ExitStack, client: str, amount: int) -> None:
+        """Take bytes of decoded media, and give them back when the stack is closed."""
+        self.take_bytes(client, amount, "media_bytes")
+        until.callback(self.give_back, client, "media_bytes", amount)
 
 
 class FairQueue(Generic[Item]):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
@@ -13,9 +14,10 @@ from starlette.requests import Request
 
 from ..errors import InputError
 from ..text import close_matches
-from .clients import run_in_thread
+from .clients import client_of, run_in_thread
 from .config import Config
 from .errors import ApiError, api_error
+from .messages import ModelKind
 
 if TYPE_CHECKING:
     from .service import Service
@@ -43,6 +45,7 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     ignored: ClassVar[tuple[str, ...]] = ()  # fields that clients send and that do not change a response
     media_type: ClassVar[str] = "application/json"
+    kind: ClassVar[ModelKind | None] = None  # of the model that the request is for
     with_images: ClassVar[bool] = False  # it may contain images, in base64
     unsupported: ClassVar[Mapping[str, str]] = {}  # fields that would change it -> what to do instead
 
@@ -65,9 +68,6 @@ class RequestBody(BaseModel):
 
 
 Body = TypeVar("Body", bound=RequestBody)
-# A body is read and discarded up to this multiple of the limit. If a connection is closed while the client still sends,
-# the client gets a reset instead of the response.
-DISCARD_FACTOR = 8
 OnUnknownField = Callable[[str, Iterable[str]], None]  # its name, and the names of fields that exist
 
 
@@ -82,6 +82,7 @@ async def read_body(request: Request, config: Config, declaration: type[Body]) -
     if from_page and media_type != "application/json":
         raise ApiError(415, f"Content-Type: expected application/json, got {media_type[:40] or 'none'}")
     service: Service = request.app.state.service
+    service.require(declaration.kind)
     larger = declaration.with_images and service.reads_images and config.max_image_bytes > config.max_body_bytes
     data = await read_bytes(request, config, "max_image_bytes" if larger else "max_body_bytes")
     if len(data) > config.max_body_bytes:
@@ -97,32 +98,43 @@ def on_unknown_field(request: Request, config: Config) -> OnUnknownField | None:
 
 async def read_bytes(request: Request, config: Config, limit: str) -> bytes:
     """Return the body of a request. `limit` is the option with its maximum size."""
+    async with reading(config):
+        return b"".join([part async for part in body_parts(request, config, limit)])
+
+
+async def body_parts(request: Request, config: Config, option: str) -> AsyncIterator[bytes]:
+    """Yield the parts of a body. Its bytes are taken from the account of the client before they are read, until the
+    request has ended. `option` sets the maximum size."""
+    accounts, client, limit = request.app.state.service.accounts, client_of(request), getattr(config, option)
+    announced = request.headers.get("content-length", "")
+    size, taken = 0, int(announced) if announced.isdigit() else 0
+    if taken > limit:
+        raise _too_large(limit, option)
+    held: contextlib.ExitStack = request.scope["state"]["held"]
+    held.callback(lambda: accounts.give_back(client, "bytes", taken))
+    accounts.take_bytes(client, taken)
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit, option)
+        if size > taken:  # chunks, whose sum is not announced
+            accounts.take_bytes(client, size - taken)
+            taken = size
+        yield part
+
+
+@contextlib.asynccontextmanager
+async def reading(config: Config) -> AsyncIterator[None]:
+    """Raise ApiError 408 if a body is not read within the block in time."""
     try:
         async with asyncio.timeout(config.read_timeout):
-            return await _read(request, getattr(config, limit), limit)
+            yield
     except TimeoutError:
         raise ApiError(
             408,
             f"the body did not arrive within {config.read_timeout:g} s (read_timeout)",
             headers={"Connection": "close"},
         ) from None
-
-
-async def _read(request: Request, limit: int, option: str) -> bytes:
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > DISCARD_FACTOR * limit:
-        raise _too_large(limit, option)
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= limit:
-            parts.append(part)
-        elif size > DISCARD_FACTOR * limit:
-            break
-    if size > limit:
-        raise _too_large(limit, option)
-    return b"".join(parts)
 
 
 def _too_large(limit: int, option: str) -> ApiError:

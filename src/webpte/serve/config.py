@@ -75,6 +75,9 @@ class Config(BaseModel):
         ge=0,
         description="maximum bytes of the bodies of one client; 0 for half of max_held_bytes",
     )
+    max_media_bytes: int = Field(
+        default=2 << 30, ge=1024, description="maximum bytes of decoded audio and images in the temporary folder"
+    )
     read_timeout: Seconds = Field(default=30.0, description="seconds for a client to send its request")
     write_timeout: Seconds = Field(default=60.0, description="seconds for a client to read a part of its response")
     max_output_tokens: int = Field(

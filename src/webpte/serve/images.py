@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,12 @@ from ..llm.prompts import TemplateContent
 from .clients import client_of, until_disconnect
 from .config import Config
 from .errors import ApiError
-from .media_process import ImageFile, StoredImage, prepare_images
+from .media_process import ImageFile, StoredImage, download_images, prepare_images
 from .messages import PromptItem, StoredTile
 from .served_models import ServedModel
 from .service import Service
 
+TURN_SECONDS = 1.0  # after which the images of another client may be decoded first
 ADDRESS_START = 40  # characters of an address in an error
 
 
@@ -90,13 +93,30 @@ def _check(uploads: Sequence[ImageUpload], model: ServedModel, config: Config) -
 async def _prepare(
     request: Request, encoder: ImageEncoder, uploads: Sequence[ImageUpload], folder: Path
 ) -> list[PreparedImage]:
+    """Download and decode the images of a request. Between two of them, another client may be next."""
     service: Service = request.app.state.service
-    config = service.config
-    async with service.decoders.slot(client_of(request), config.queue_timeout):
+    config, client = service.config, client_of(request)
+    async with service.threads.slot(client):
         sources = await asyncio.to_thread(_write, uploads, folder)
-        stored = await prepare_images(
-            sources, folder, encoder, config.max_image_bytes, config.max_image_pixels, config.image_timeout
-        )
+    if any(source["address"] is not None for source in sources):
+        async with service.image_downloads.slot(client, config.queue_timeout):
+            await download_images(sources, config.max_image_bytes, config.image_timeout)
+    stored: list[StoredImage] = []
+    left = config.image_timeout
+    while len(stored) < len(sources):
+        async with service.decoders.slot(client, config.queue_timeout):
+            began = time.monotonic()
+            stored += await prepare_images(
+                sources[len(stored) :],
+                folder,
+                encoder,
+                config.max_image_pixels,
+                max(left, 0.001),
+                TURN_SECONDS,
+            )
+            left -= time.monotonic() - began
+    held: contextlib.ExitStack = request.scope["state"]["held"]
+    service.accounts.hold_media(held, client, sum(Path(each["path"]).stat().st_size for each in stored))
     return [_prepared(each) for each in stored]
 
 

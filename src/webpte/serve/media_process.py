@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +29,8 @@ ORPHAN_SECONDS = 1.0  # after the timeout, when a process whose server has died 
 
 
 class ImageFile(TypedDict):
-    """An image to prepare: its name in errors, and the address of another server or the path of its base64."""
+    """An image to prepare: its name in errors, and the path of its base64. If it is at the address of another server,
+    the path is that of its bytes."""
 
     argument: str
     address: str | None
@@ -69,13 +72,26 @@ async def decode_audio(source: Path, target: Path, rate: int, max_seconds: float
     await _run(_Job("audio", arguments, memory, timeout, "audio_timeout", "file"))
 
 
+async def download_images(images: Sequence[ImageFile], max_bytes: int, timeout: float) -> None:
+    """Write the images at addresses into their files. Raise what is wrong with an address."""
+    await _run(
+        _Job("download", {"images": images, "max_bytes": max_bytes}, BASE_BYTES, timeout, "image_timeout", "messages")
+    )
+
+
 async def prepare_images(
-    images: Sequence[ImageFile], folder: Path, encoder: ImageEncoder, max_bytes: int, max_pixels: int, timeout: float
+    images: Sequence[ImageFile],
+    folder: Path,
+    encoder: ImageEncoder,
+    max_pixels: int,
+    timeout: float,
+    turn_seconds: float = math.inf,
 ) -> list[StoredImage]:
-    """Write the tiles of images into a folder, as an encoder takes them. Raise what is wrong with an image."""
+    """Write the tiles of images into a folder, as an encoder takes them. Raise what is wrong with an image. No image is
+    begun after `turn_seconds`, so the results may be those of the first images only."""
     arguments = {
-        "images": images, "folder": str(folder), "encoder": asdict(encoder),
-        "max_bytes": max_bytes, "max_pixels": max_pixels,
+        "images": images, "folder": str(folder), "encoder": asdict(encoder), "max_pixels": max_pixels,
+        "turn_seconds": min(turn_seconds, timeout),
     }  # fmt: skip
     memory = BASE_BYTES + max_pixels * BYTES_PER_PIXEL
     stored: list[StoredImage] = await _run(_Job("image", arguments, memory, timeout, "image_timeout", "messages"))
@@ -118,31 +134,42 @@ def write_samples(limit: Callable[[], None], source: str, target: str, rate: int
         raise type(error)(str(error).replace(source, "file"), code=error.reason) from error
 
 
+def fetch_images(limit: Callable[[], None], images: list[ImageFile], max_bytes: int) -> None:
+    """Write the images at addresses into their files. `limit` is called before anything is received."""
+    from .remote_images import fetch
+
+    limit()
+    for image in images:
+        if image["address"] is not None:
+            Path(image["path"]).write_bytes(fetch(image["address"], max_bytes, image["argument"]))
+
+
 def write_tiles(
     limit: Callable[[], None],
     images: list[ImageFile],
     folder: str,
     encoder: dict[str, Any],
-    max_bytes: int,
     max_pixels: int,
+    turn_seconds: float,
 ) -> list[StoredImage]:
-    """Write the tiles of images into a folder. `limit` is called before anything of a client is read."""
+    """Write the tiles of images into a folder until the turn ends. `limit` is called before anything of a client is
+    read."""
     from ..image_files import open_image_file
     from ..llm.image_prompts import bytes_of_base64, content_digest
-    from .remote_images import fetch
 
     max_rows, inputs = encoder["max_rows"], tuple(tuple(dims) for dims in encoder["inputs"])
     prepare = ImageEncoder(encoder["config"], inputs, max_rows).processor()
     limit()
     stored: list[StoredImage] = []
+    ends = time.monotonic() + turn_seconds
     for image in images:
-        argument, address = image["argument"], image["address"]
-        if address is not None:
-            data = fetch(address, max_bytes, argument)
-        else:
-            data = bytes_of_base64(Path(image["path"]).read_bytes(), argument)
+        if stored and time.monotonic() >= ends:
+            break
+        argument, data = image["argument"], Path(image["path"]).read_bytes()
+        if image["address"] is None:
+            data = bytes_of_base64(data, argument)
         tiles = prepare(open_image_file(data, argument, max_pixels=max_pixels))
-        path, written = Path(folder) / f"{len(stored)}.pixels", 0
+        path, written = Path(image["path"]).with_suffix(".pixels"), 0
         prepared: list[PreparedTile] = []
         with path.open("wb") as file:
             for pixels in tiles.pixels:
@@ -153,7 +180,7 @@ def write_tiles(
     return stored
 
 
-_DECODERS: Mapping[str, Callable[..., Any]] = {"audio": write_samples, "image": write_tiles}
+_DECODERS: Mapping[str, Callable[..., Any]] = {"audio": write_samples, "download": fetch_images, "image": write_tiles}
 
 
 def main() -> int:

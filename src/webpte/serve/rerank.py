@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads the one of typing only
 
 from ..embed.pair_tokenizer import probabilities
 from .bodies import RequestBody, read_body
-from .clients import client_of, run_in_thread, until_disconnect
+from .clients import run_in_thread
 from .config import MAX_INPUTS
 from .errors import ApiError
 from .openai.generation import at_most
@@ -37,6 +37,7 @@ Texts = str | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS, fa
 class RerankRequest(RequestBody):
     """`POST /v1/rerank` and `POST /v2/rerank`."""
 
+    kind = "reranker"
     ignored: ClassVar[tuple[str, ...]] = ("max_tokens_per_doc", "max_chunks_per_doc", "priority", "truncation", "user")
     model: str | None = None
     query: str
@@ -48,6 +49,7 @@ class RerankRequest(RequestBody):
 class ScoreRequest(RequestBody):
     """`POST /v1/score`. One text of a side is paired with each of the other side."""
 
+    kind = "reranker"
     ignored: ClassVar[tuple[str, ...]] = ("truncate_prompt_tokens", "user")
     model: str | None = None
     text_1: Texts
@@ -146,11 +148,10 @@ async def _scores(
 ) -> tuple[str, list[float], RerankUsage]:
     """Return the model, the score of each pair, and the number of tokens."""
     service: Service = request.app.state.service
-    model = await service.open_model(request, name, "reranker")
+    model = await service.open_model(request, name, RerankRequest.kind)
     rows = await run_in_thread(request, model.reranker.encode, pairs)
     count = sum(map(len, rows))
     request.scope["state"]["log"] |= {"model": model.name, "texts": len(rows), "prompt_tokens": count}
-    computing = service.backend.embed(model.name, rows, client=client_of(request))
-    logits = await until_disconnect(request.receive, computing)
+    logits = await service.embed(request, model, rows)
     scores: list[float] = probabilities(logits).tolist()
     return model.name, scores, {"prompt_tokens": count, "total_tokens": count}

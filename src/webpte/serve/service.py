@@ -11,13 +11,14 @@ from starlette.requests import Request
 
 from ..llm.settings import LARGEST, SamplingParams
 from ..text import close_matches
+from ..typing import Array
 from .accounts import Accounts, Pool
 from .backend import Backend, ModelStatus, Stream
-from .clients import until_disconnect
+from .clients import client_of, until_disconnect
 from .config import Config
 from .downloads import Downloads
 from .errors import ApiError
-from .messages import ModelInfo, ModelKind, PromptItem
+from .messages import ModelInfo, ModelKind, PromptItem, prompt_length
 from .served_models import KINDS, ServedModel
 from .telemetry import Metrics
 
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 LATEST = ":latest"  # that clients of Ollama append to a name
 MAX_THREADS = 6  # that parse, tokenize and write at once
 MAX_DECODERS = 3  # processes at once, each with its own limit of memory
+MAX_IMAGE_DOWNLOADS = 8  # requests at once
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
@@ -36,12 +38,14 @@ class Service:
     def __init__(self, backend: Backend, config: Config) -> None:
         self.backend = backend
         self.config = config
-        self.accounts = Accounts(config.max_held_bytes, config.max_client_bytes)
+        self.accounts = Accounts(config.max_held_bytes, config.max_client_bytes, config.max_media_bytes)
         self.metrics = Metrics(backend, self.accounts)
         self.draining = False
         self.loading = True
         self.threads = Pool(self.accounts, "thread_seconds", MAX_THREADS, reserved=1)
         self.decoders = Pool(self.accounts, "decoding_seconds", MAX_DECODERS, reserved=1)  # of audio and images
+        self.image_downloads = Pool(self.accounts, "download_seconds", MAX_IMAGE_DOWNLOADS, reserved=1)
+        self.recordings = Pool(self.accounts, "recording_seconds", self._max_recordings(), max_per_client=2)
         self.downloads = Downloads(config.max_download_bytes)
         self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._served: dict[str, ServedModel] = {}
@@ -61,6 +65,10 @@ class Service:
         await self.backend.stop(self.config.shutdown_timeout)
         for model in self._served.values():
             await model.close()
+
+    def _max_recordings(self) -> int:
+        """Return how many recordings are decoded at once: those that the models transcribe, and the next of each."""
+        return 2 * sum(model.kind == "speech" for model in self.backend.statuses.values())
 
     @property
     def reads_images(self) -> bool:
@@ -87,7 +95,7 @@ class Service:
             logger.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
 
     async def open_model(
-        self, request: Request, name: str | None, kind: ModelKind, keep_alive: float | None = None
+        self, request: Request, name: str | None, kind: ModelKind | None, keep_alive: float | None = None
     ) -> ServedModel:
         """Return the model that a request names, or the only one of a kind if it names none. It is loaded if it is not,
         and stays loaded until the response has ended. Raise ApiError if the name is unknown or of another kind."""
@@ -107,6 +115,16 @@ class Service:
                     await served.close()
                 served = self._served[info.name] = await asyncio.to_thread(ServedModel, info, self.accounts)
                 self._served |= {each.name: served.with_adapter(each) for each in info.with_adapters()}
+
+    def require(self, kind: ModelKind | None) -> None:
+        """Raise ApiError 400 if no model is of a kind: before the body of a request is read."""
+        kinds = {model.kind for model in self.backend.statuses.values()}
+        if kind is not None and kind not in kinds:
+            titles = ", ".join(KINDS[each].title for each in sorted(kinds))
+            raise ApiError(
+                400, f"model: this endpoint requires {KINDS[kind].title}; the server has {titles}", param="model",
+                headers={"Connection": "close"},
+            )  # fmt: skip
 
     def find(self, name: str | None, kind: ModelKind | None = None) -> ModelStatus:
         """Return the model of a name, to which clients of Ollama may append a tag, or the only one of a kind. Raise
@@ -145,6 +163,12 @@ class Service:
         """Return what the server keeps of a model; None before its first load."""
         return self._served.get(model.name)
 
+    async def embed(self, request: Request, model: ServedModel, rows: Sequence[Sequence[int]]) -> Array:
+        """Return a vector for each row of tokens, (N, D)."""
+        client = client_of(request)
+        self.accounts.charge(client, "prompt_tokens", sum(map(len, rows)))
+        return await until_disconnect(request.receive, self.backend.embed(model.name, rows, client=client))
+
     async def submit(
         self, model: ServedModel, prompts: Sequence[tuple[PromptItem, ...]], params: SamplingParams, client: str
     ) -> list[Stream]:
@@ -154,6 +178,7 @@ class Service:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
         if params.constraint is not None:
             await model.schemas.check(params.constraint, self.config.schema_timeout, client)
+        self.accounts.charge(client, "prompt_tokens", sum(map(prompt_length, prompts)))
         streams: list[Stream] = []
         try:
             for number, tokens in enumerate(prompts):

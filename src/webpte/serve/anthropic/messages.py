@@ -80,7 +80,7 @@ async def messages(request: Request) -> Response:
     """Handle `POST /v1/messages`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, MessagesRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     images = await read_images(request, model, list(_uploads(body)))
     parsed = await run_in_thread(request, _parse, body, service.config, model, images)
     return await respond(request, service, parsed, MessagesFormatter(model.name))
@@ -90,7 +90,7 @@ async def count_tokens(request: Request) -> Response:
     """Handle `POST /v1/messages/count_tokens`: return the length of the prompt."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, CountTokensRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     images = await read_images(request, model, list(_uploads(body)))
     content: AnthropicTokenCount = {
         "input_tokens": await run_in_thread(request, _count, body, service.config, model, images)

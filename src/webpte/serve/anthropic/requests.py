@@ -136,6 +136,7 @@ class OutputConfig(RequestBody):
 class ConversationFields(RequestBody):
     """What a conversation consists of. These fields decide its tokens."""
 
+    kind = "language"
     messages: Annotated[list[Turn], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     system: str | TextBlocks = ""
     tools: Annotated[list[CustomTool], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(default_factory=list)

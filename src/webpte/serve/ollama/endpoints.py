@@ -92,7 +92,7 @@ async def chat(request: Request) -> Response:
         for at, message in enumerate(body.messages)
         for number, data in enumerate(message.images)
     ]
-    model = await service.open_model(request, body.model or None, "language", body.keep_alive)
+    model = await service.open_model(request, body.model or None, body.kind, body.keep_alive)
     images = await read_images(request, model, sources)
     parsed = await run_in_thread(request, _parse_chat, body, service.config, model, images)
     return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "message"), LineStream)
@@ -105,7 +105,7 @@ async def generate(request: Request) -> Response:
     if not body.prompt and not body.images:
         return await _load(request, body, "response")
     sources = [ImageUpload(f"images[{number}]", data) for number, data in enumerate(body.images)]
-    model = await service.open_model(request, body.model or None, "language", body.keep_alive)
+    model = await service.open_model(request, body.model or None, body.kind, body.keep_alive)
     images = await read_images(request, model, sources)
     parsed = await run_in_thread(request, _parse_generate, body, service.config, model, images)
     return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "response"), LineStream)
@@ -116,7 +116,7 @@ async def embed(request: Request) -> Response:
     service: Service = request.app.state.service
     started = time.perf_counter_ns()
     body = await read_body(request, service.config, OllamaEmbedRequest)
-    model = await service.open_model(request, body.model or None, "encoder", body.keep_alive)
+    model = await service.open_model(request, body.model or None, body.kind, body.keep_alive)
     texts = ([body.input] if body.input else []) if isinstance(body.input, str) else body.input
     vectors, count = await embed_texts(request, model, texts, truncate=body.truncate)
     vectors = _unit_vectors(vectors[:, : body.dimensions])
@@ -127,7 +127,7 @@ async def embeddings(request: Request) -> Response:
     """Handle `POST /api/embeddings`: the vector of one text."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaEmbeddingsRequest)
-    model = await service.open_model(request, body.model or None, "encoder", body.keep_alive)
+    model = await service.open_model(request, body.model or None, body.kind, body.keep_alive)
     vectors, _ = await embed_texts(request, model, [body.prompt] if body.prompt else [], truncate=True)
     content: OllamaEmbeddingsResponse = {"embedding": vectors[0].tolist() if len(vectors) else []}
     return JsonResponse(content)
@@ -249,10 +249,10 @@ def _embeddings(model: str, vectors: Array, started: int, count: int) -> Respons
 async def _load(request: Request, body: OllamaRequest, field: Literal["message", "response"]) -> Response:
     """Load a model, or unload it if it is to be kept for 0 seconds."""
     service: Service = request.app.state.service
-    model = service.find(body.model or None, "language")
+    model = service.find(body.model or None, body.kind)
     unloaded = body.keep_alive == 0 and service.backend.unload(model.file.name)
     if not unloaded:
-        await service.open_model(request, model.name, "language", body.keep_alive)
+        await service.open_model(request, model.name, body.kind, body.keep_alive)
     return JsonResponse(OllamaFormatter(body.model or model.name, field).without_text(unloaded))
 
 

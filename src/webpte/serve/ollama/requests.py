@@ -66,6 +66,7 @@ class OllamaOptions(RequestBody):
 class OllamaRequest(RequestBody):
     """What chats and completions share."""
 
+    kind = "language"
     ignored: ClassVar[tuple[str, ...]] = ("logprobs", "top_logprobs")
     model: str = ""
     keep_alive: KeepAlive = None
@@ -125,6 +126,7 @@ class OllamaGenerateRequest(OllamaRequest):
 class OllamaEmbedRequest(RequestBody):
     """`POST /api/embed`. Without an input, the model is loaded."""
 
+    kind = "encoder"
     ignored: ClassVar[tuple[str, ...]] = ("options",)
     model: str = ""
     keep_alive: KeepAlive = None
@@ -136,6 +138,7 @@ class OllamaEmbedRequest(RequestBody):
 class OllamaEmbeddingsRequest(RequestBody):
     """`POST /api/embeddings`, the older form for one text."""
 
+    kind = "encoder"
     ignored: ClassVar[tuple[str, ...]] = ("options",)
     model: str = ""
     keep_alive: KeepAlive = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from starlette.requests import Request
@@ -40,18 +40,14 @@ async def translations(request: Request) -> Response:
 
 async def _respond(request: Request, task: SpeechTask) -> Response:
     service: Service = request.app.state.service
-    body, file = await read_form(request, service.config, TranscriptionRequest)
+    body, upload = await read_form(request, service.config, TranscriptionRequest)
     if body.stream == "true" and body.response_format not in STREAMED:
         raise ApiError(400, f"stream: expected response_format {' or '.join(STREAMED)}", param="stream")
-    model = await service.open_model(request, body.model, "speech")
-    request.scope["state"]["log"] |= {"model": model.name, "audio_bytes": len(file)}
-    folder: TemporaryDirectory[str] | None = TemporaryDirectory(prefix="webpte-")
-    assert folder is not None
+    model = await service.open_model(request, body.model, body.kind)
+    request.scope["state"]["log"] |= {"model": model.name, "audio_bytes": upload.stat().st_size}
+    turn = contextlib.AsyncExitStack()  # of the recording: it is decoded when the model is next
     try:
-        samples = Path(folder.name, "samples")
-        await until_disconnect(
-            request.receive, _decode(request, model.info, Path(folder.name, "upload"), samples, file)
-        )
+        samples = await until_disconnect(request.receive, _decode(request, model.info, upload, turn))
         texts: asyncio.Queue[str | None] = asyncio.Queue()
         work = functools.partial(
             service.backend.transcribe,
@@ -65,31 +61,30 @@ async def _respond(request: Request, task: SpeechTask) -> Response:
             texts.put_nowait,
         )
         if body.stream == "true":
-            streamed, folder = folder, None
+            streamed, turn = turn, contextlib.AsyncExitStack()
             return EventStream(
-                _events(request, work, texts), _removal(streamed), write_timeout=service.config.write_timeout
+                _events(request, work, texts), streamed.aclose, write_timeout=service.config.write_timeout
             )
         transcript = await until_disconnect(request.receive, work())
     finally:
-        if folder is not None:
-            folder.cleanup()
+        await turn.aclose()
     request.scope["state"]["log"]["audio_seconds"] = round(transcript.seconds, 3)
     return _response(transcript, body.response_format, task)
 
 
-async def _decode(request: Request, model: ModelInfo, upload: Path, samples: Path, file: bytes) -> None:
+async def _decode(request: Request, model: ModelInfo, upload: Path, turn: contextlib.AsyncExitStack) -> Path:
+    """Wait until the model can take a recording, and return the file of its samples, which exists until `turn` ends."""
     service: Service = request.app.state.service
-    config = service.config
-    async with service.decoders.slot(client_of(request), config.queue_timeout):
-        upload.write_bytes(file)
+    config, client = service.config, client_of(request)
+    await turn.enter_async_context(service.recordings.slot(client, config.request_timeout))
+    samples = upload.with_name("samples")
+    turn.callback(samples.unlink, missing_ok=True)
+    async with service.decoders.slot(client, config.queue_timeout):
         await decode_audio(upload, samples, model.rate, config.max_audio_seconds, config.audio_timeout)
-
-
-def _removal(folder: TemporaryDirectory[str]) -> Callable[[], Awaitable[None]]:
-    async def remove() -> None:
-        folder.cleanup()
-
-    return remove
+    upload.unlink()
+    held = turn.enter_context(contextlib.ExitStack())
+    service.accounts.hold_media(held, client, samples.stat().st_size)
+    return samples
 
 
 async def _events(

@@ -64,7 +64,7 @@ async def chat(request: Request) -> Response:
     """Handle `POST /v1/chat/completions`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ChatRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     images = await read_images(request, model, image_uploads(body.messages))
     parsed, formatter = await run_in_thread(request, _parse, body, service.config, model, images)
     return await respond(request, service, parsed, formatter)

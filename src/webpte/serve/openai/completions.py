@@ -50,7 +50,7 @@ async def completions(request: Request) -> Response:
     """Handle `POST /v1/completions`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, CompletionRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     parsed, formatter = await run_in_thread(request, _parse, body, service.config, model)
     return await respond(request, service, parsed, formatter)
 

@@ -14,7 +14,7 @@ from ...llm.text_model import TextModel
 from ...typing import Array
 from ..backend import ModelStatus
 from ..bodies import read_body
-from ..clients import client_of, run_in_thread, until_disconnect
+from ..clients import run_in_thread
 from ..config import Config
 from ..errors import ApiError
 from ..responses import JsonResponse
@@ -89,7 +89,7 @@ async def tokenize(request: Request) -> Response:
     """Return the tokens of a `prompt`, as a completion sees it, or of `messages`, as a chat does."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, TokenizeRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     text = model.text
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
@@ -111,7 +111,7 @@ async def detokenize(request: Request) -> Response:
     """Return the text of `tokens`, including special ones."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, DetokenizeRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     content: DetokenizeResponse = {"prompt": await run_in_thread(request, model.text.detokenize, body.tokens)}
     return JsonResponse(content)
 
@@ -121,7 +121,7 @@ async def embeddings(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, EmbeddingsRequest)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    model = await service.open_model(request, body.model, "encoder")
+    model = await service.open_model(request, body.model, body.kind)
     if body.dimensions not in (None, model.info.dimensions):
         expected = f"{model.info.dimensions}, those of {model.name}"
         raise ApiError(400, f"dimensions: expected {expected}, got {body.dimensions}", param="dimensions")
@@ -142,8 +142,7 @@ async def embed_texts(request: Request, model: ServedModel, texts: list[str], *,
     rows = await run_in_thread(request, _token_rows, model.encoder, texts, truncate)
     count = sum(map(len, rows))
     request.scope["state"]["log"] |= {"model": model.name, "texts": len(rows), "prompt_tokens": count}
-    computing = service.backend.embed(model.name, rows, client=client_of(request))
-    return await until_disconnect(request.receive, computing), count
+    return await service.embed(request, model, rows), count
 
 
 def _token_rows(encoder: TextTokenizer, texts: list[str], truncate: bool) -> list[list[int]]:

@@ -281,6 +281,7 @@ class ToolFields(RequestBody):
 class ChatRequest(ChoiceFields, ToolFields, ThinkingFields):
     """`POST /v1/chat/completions`."""
 
+    kind = "language"
     ignored = IGNORED
     with_images = True
     unsupported: ClassVar[dict[str, str]] = {
@@ -310,6 +311,7 @@ TokenLists = Annotated[list[TokenList], Field(max_length=MAX_CHOICES, fail_fast=
 class CompletionRequest(ChoiceFields):
     """`POST /v1/completions`."""
 
+    kind = "language"
     ignored = IGNORED
     unsupported: ClassVar[dict[str, str]] = {
         "echo": "prepend the prompt to the response yourself",
@@ -407,6 +409,7 @@ class ReasoningOptions(RequestBody):
 class ResponsesRequest(SamplingFields, ToolFields, ThinkingFields):
     """`POST /v1/responses`."""
 
+    kind = "language"
     ignored = (*IGNORED, "include", "stream_options")
     with_images = True
     unsupported: ClassVar[dict[str, str]] = {
@@ -435,6 +438,7 @@ Inputs = Annotated[list[str], Field(max_length=MAX_INPUTS, fail_fast=True)]
 class EmbeddingsRequest(RequestBody):
     """`POST /v1/embeddings`. Tokens are not accepted: those of another tokenizer would mean nothing here."""
 
+    kind = "encoder"
     ignored = ("user",)
     model: Model = None
     input: str | Annotated[Inputs, Field(min_length=1)]
@@ -445,6 +449,7 @@ class EmbeddingsRequest(RequestBody):
 class TokenizeRequest(RequestBody):
     """`POST /tokenize`: either `prompt` or `messages`."""
 
+    kind = "language"
     model: Model = None
     prompt: str | None = None
     parse_special: bool = False
@@ -457,6 +462,7 @@ class TokenizeRequest(RequestBody):
 class DetokenizeRequest(RequestBody):
     """`POST /detokenize`."""
 
+    kind = "language"
     model: Model = None
     tokens: TokenList
 
@@ -464,6 +470,7 @@ class DetokenizeRequest(RequestBody):
 class TranscriptionRequest(RequestBody):
     """`POST /v1/audio/transcriptions` and `/v1/audio/translations`: the fields of a form, beside its file."""
 
+    kind = "speech"
     ignored = ("include", "known_speaker_names", "user")
     media_type = "multipart/form-data"
     unsupported: ClassVar[dict[str, str]] = {

@@ -79,7 +79,7 @@ async def responses(request: Request) -> Response:
     """Handle `POST /v1/responses`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ResponsesRequest)
-    model = await service.open_model(request, body.model, "language")
+    model = await service.open_model(request, body.model, body.kind)
     images = await read_images(request, model, _uploads(body))
     parsed, formatter = await run_in_thread(request, _parse, body, service.config, model, images)
     return await respond(request, service, parsed, formatter)

@@ -104,7 +104,7 @@ def test_user_defined_tokens_are_found_in_texts_and_written(vocabulary):
     ours = Tokenizer(rebuilt(extended, "qwen2"))
     think, end = (ours.token_id(text) for text in ("<think>", "</think>"))
     ids = ours.encode("<think>hm</think><|im_end|>")
-    assert ids[0] == think and ids.count(end) == 1 and ours.token_id("<|im_end|>") not in ids
+    assert ids[0] == think and ids.count(end or -1) == 1 and ours.token_id("<|im_end|>") not in ids
     assert ours.decode(ids) == "<think>hm</think><|im_end|>"
     assert {ours.token_id("<|im_start|>"), ours.token_id("<|im_end|>")} == ours.special_ids
 

@@ -30,6 +30,7 @@ from webpte.llm import ToolFormat
 from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.settings import SamplingParams
 from webpte.llm.tools import ToolCall
+from webpte.serve.accounts import Accounts
 from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.messages import ModelInfo
@@ -169,7 +170,7 @@ class ScriptedModel(StandIn):
 class NoCompiler:
     """The model compiles the grammars itself."""
 
-    def __init__(self, model: ModelInfo) -> None: ...
+    def __init__(self, model: ModelInfo, accounts: Accounts) -> None: ...
 
     async def check(self, constraint: Constraint, timeout: float, client: str) -> None: ...
 

@@ -249,7 +249,7 @@ def test_checkpoints_beyond_the_room_replace_the_least_recently_used(total):
         talk.logits([1, 2, 3])
     assert set(llm.runner.saved) == set(range(total))
     slots = llm.engine.kv_slots
-    counts = [slots.lookup_prefix([*prompt, 90])[1] for prompt in prompts]
+    counts = [slots.lookup_prefix([*prompt, 90], (0, ""))[1] for prompt in prompts]
     assert counts == [0] * (4 - total) + [TURN] * total
 
 

@@ -35,7 +35,7 @@ def test_open_images_any_mode_returns_rgb(mode):
 def transparent(mode: str) -> Image.Image:
     """Return an image that is black in all modes, and becomes more transparent from row to row."""
     image = Image.new("RGBA", (2, 6))
-    image.putalpha(Image.fromarray(np.repeat(np.uint8([[255], [254], [200], [128], [1], [0]]), 2, axis=1)))
+    image.putalpha(Image.fromarray(np.repeat(np.array([[255], [254], [200], [128], [1], [0]], np.uint8), 2, axis=1)))
     return image if mode == "RGBA" else image.convert(mode)
 
 

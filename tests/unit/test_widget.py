@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +36,3 @@ def test_widget_repr_names_the_class_and_its_content():
     widget = _widget_class()(Files(kind="program", digest="0" * 64, page=[]))
     assert repr(widget).startswith("ProgramWidget(program, 5 files)")
     assert "<locals>" not in repr(type(widget))
-
-
-def test_readme_names_the_widget():
-    assert "`program.show()`" in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

@@ -219,7 +219,7 @@ class KvSlots:
             if slot.owner is None:
                 slot.clear()
 
-    def lookup_prefix(self, tokens: Sequence[int], key: Hashable = 0) -> tuple[Slot, int]:
+    def lookup_prefix(self, tokens: Sequence[int], key: Hashable) -> tuple[Slot, int]:
         """Return the slot that caches most of the beginning of `tokens`, and how much. A free slot wins a tie."""
         prefixes = [(_usable_prefix(slot, tokens, key), slot.owner is None, slot) for slot in self._slots]
         count, _, slot = max(prefixes, key=lambda entry: entry[:2])

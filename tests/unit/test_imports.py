@@ -135,6 +135,8 @@ ARROWS: dict[str, set[str]] = {
     "export": {
         "checkpoints",
         "builder",  # writes language models, and quantizes
+        "debug",  # checks what was written
+        "runtime",
     },
     "cli": {
         "runtime",

@@ -35,7 +35,7 @@ PathLike = str | os.PathLike[str]
 
 
 class ExportWarning(UserWarning):
-    """A program that loses more than its checkpoint requires."""
+    """A program that loses more than its checkpoint requires, or that webpte cannot run."""
 
 
 @dataclass(frozen=True)

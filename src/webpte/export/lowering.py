@@ -15,6 +15,7 @@ from ..errors import UnsupportedError
 from ..partial_files import output_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..suppress_output import suppress_logs
+from .written_program import lowering_errors, refuse_complex, warn_of_problems
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,8 @@ def lower(
     `quantize` is "4w", "8w" or "8da4w" and replaces the module's linears in place. `options` and `operator_blocklist`
     go to `VulkanPartitioner`. Any dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules
     with a KV cache whose fused attention is recognized only where the transposes around it cancelled out first.
-    The file holds the names of the inputs of `forward`, by which `Method` takes them.
+    The file holds the names of the inputs of `forward`, by which `Method` takes them. An `ExportWarning` lists what
+    `webpte check` finds in the file.
     """
     if quantize is not None:
         check_quantizer(quantize, group_size)
@@ -84,7 +86,7 @@ def lower(
     chosen = dict(options or {})
     if dynamic_shapes:
         chosen.setdefault("require_dynamic_shapes", True)
-    return lower_steps(
+    files = lower_steps(
         module,
         example_inputs,
         dynamic_shapes,
@@ -96,6 +98,8 @@ def lower(
         cancel_transposes=cancel_transposes,
         strict=strict,
     )
+    warn_of_problems(Path(path), files, stacklevel=2)
+    return files
 
 
 def lower_steps(
@@ -201,22 +205,23 @@ def _to_program(
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
     from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 
+    refuse_complex(traced)
     cache_patterns()
     keep_caches()
     steps.next()
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
-    edge = to_edge(traced, compile_config=config, constant_methods=dict(constants or {}))
-    steps.next()
-    partitioners = {name: VulkanPartitioner(chosen, list(blocklist)) for name, chosen in options.items()}
-    delegated = edge.to_backend(partitioners)
-    _refuse_wide_constants(delegated)
-    return delegated.to_executorch(
-        ExecutorchBackendConfig(
-            extract_delegate_segments=True,
-            memory_planning_pass=input_names_pass(alloc_graph_input=False),
-            sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass(),
-        )
+    planning = ExecutorchBackendConfig(
+        extract_delegate_segments=True,
+        memory_planning_pass=input_names_pass(alloc_graph_input=False),
+        sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass(),
     )
+    partitioners = {name: VulkanPartitioner(chosen, list(blocklist)) for name, chosen in options.items()}
+    with lowering_errors(traced):
+        edge = to_edge(traced, compile_config=config, constant_methods=dict(constants or {}))
+        steps.next()
+        delegated = edge.to_backend(partitioners)
+        _refuse_wide_constants(delegated)
+        return delegated.to_executorch(planning)
 
 
 def _refuse_wide_constants(delegated: Any) -> None:

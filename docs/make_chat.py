@@ -47,7 +47,7 @@ def record_first(gguf: Path) -> str:
     """Return what is shown from empty caches to the first answer: each step of progress once, as it was last seen."""
     with tempfile.TemporaryDirectory() as folder, hub_server() as hub:
         hub.add(REPOSITORY, checkpoint(gguf))
-        places = ("HF_HUB_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+        places = ("HF_HUB_CACHE", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
         environment = {"HF_ENDPOINT": hub.address, **{name: str(Path(folder) / name) for name in places}}
         screen = Screen(["webpte", "chat", SHORT_NAME, *LIMIT], 80, 24, environment)
         lines, progress = conversation(screen, SAID[:1])

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.debian import BuildError, run
-from webpte.cache import cache_folder
+from webpte.folders import cache_folder
 
 from . import debian_root
 

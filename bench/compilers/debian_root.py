@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench import debian
-from webpte.cache import cache_folder
+from webpte.folders import cache_folder
 
 SUITE = "forky"
 DRIVERS = "mesa-vulkan-drivers"

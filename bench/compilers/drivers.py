@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from webpte.cache import cache_folder
+from webpte.folders import cache_folder
 from webpte.wgsl import AMD, APPLE, ARM, INTEL, MANY_REGISTERS, VENDOR_REGISTERS, Caps, Kernel, render
 
 from . import build, debian_root, parse

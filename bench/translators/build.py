@@ -27,7 +27,7 @@ from pathlib import Path
 
 from bench import debian
 from bench.debian import BuildError, run
-from webpte.cache import cache_folder
+from webpte.folders import cache_folder
 
 HERE = Path(__file__).parent
 TRANSLATE, HLSL_COMPILE = HERE / "naga/main.rs", HERE / "hlsl_compile.c"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from webpte.cache import cache_folder
+from webpte.folders import cache_folder
 from webpte.partial_files import atomic_file
 
 from . import build, metal, tint

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 PREFIX = "WEBPTE_"  # of webpte's own variables
 
@@ -30,13 +29,3 @@ def variables(names: Iterable[str] = (), prefix: str | None = None) -> dict[str,
 def for_child(values: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a child process: that of this one, with other values of some variables."""
     return {**os.environ, **values}
-
-
-def cache_home() -> Path | None:
-    """Return XDG_CACHE_HOME, or None."""
-    return Path(root) if (root := variable("XDG_CACHE_HOME")) else None
-
-
-def state_home() -> Path:
-    """Return XDG_STATE_HOME, or its default."""
-    return Path(variable("XDG_STATE_HOME") or Path.home() / ".local" / "state")

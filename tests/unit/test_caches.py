@@ -12,7 +12,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from webpte.cache import cache_folder
+from webpte.folders import cache_folder, data_folder, state_folder
 from webpte.lowering import registered
 from webpte.runtime.tuning import read_tuning, tuning_cache_path, write_tuning
 from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render
@@ -50,20 +50,27 @@ def test_caches_use_no_pickle_or_eval():
     assert results == {}
 
 
-def test_cache_folder_xdg_set_is_used_on_any_platform(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "webpte"
+FOLDERS = {"XDG_CACHE_HOME": cache_folder, "XDG_DATA_HOME": data_folder, "XDG_STATE_HOME": state_folder}
+APPLE = ["Library/Caches/webpte", "Library/Application Support/webpte", "Library/Application Support/webpte"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folder_xdg_set_is_used_on_any_platform(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, str(tmp_path))
+    assert FOLDERS[name]() == tmp_path / "webpte"
 
 
 @pytest.mark.parametrize(
-    ("platform", "folder"), [("unix.Unix", ".cache/webpte"), ("macos.MacOS", "Library/Caches/webpte")]
+    ("platform", "folders"),
+    [("unix.Unix", [".cache/webpte", ".local/share/webpte", ".local/state/webpte"]), ("macos.MacOS", APPLE)],
 )
-def test_cache_folder_unset_is_that_of_the_platform(tmp_path, monkeypatch, platform, folder):
+def test_folder_unset_is_that_of_the_platform(tmp_path, monkeypatch, platform, folders):
     module, name = platform.split(".")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for variable in FOLDERS:
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(platformdirs, "PlatformDirs", getattr(importlib.import_module(f"platformdirs.{module}"), name))
-    assert cache_folder() == tmp_path / folder
+    assert [folder() for folder in FOLDERS.values()] == [tmp_path / folder for folder in folders]
 
 
 class _Params(Uniforms):

@@ -17,17 +17,17 @@ PACKAGE = "webpte"
 
 # What everyone may import.
 COMMON = {
-    "budgets", "cache", "deferred", "environment", "errors", "host_memory", "image_files", "json_files",
+    "budgets", "deferred", "environment", "errors", "folders", "host_memory", "image_files", "json_files",
     "partial_files", "progress", "sources", "suppress_output", "task_file", "text", "typing", "version", "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
     "budgets": set(),  # how much a file may ask for, wherever it asks
-    "cache": set(),  # the folder of the user's caches
     "deferred": set(),  # names that come when they are asked for
     "environment": set(),  # variables, read in this module only
     "errors": set(),
+    "folders": set(),  # the user's folders of caches, data and state
     "image_files": set(),  # opened by vision, and by tools as inputs
     "json_files": set(),  # beside a model, of whatever kind
     "host_memory": set(),  # what the machine has: limits buffers, and the context of programs that are built
@@ -177,7 +177,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "wgpu": {"device"},
     "cffi": {"device"},  # comes with wgpu
     "jinja2": {"wgsl", "llm", "debug", "bundles"},  # llm, bundles: chat templates; debug: the page of a report
-    "platformdirs": {"cache"},
+    "platformdirs": {"folders"},
     "rich": {"cli"},
     "markdown_it": {"cli"},  # comes with rich
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports

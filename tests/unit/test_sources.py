@@ -17,9 +17,11 @@ from webpte.cli import main, models
 from webpte.cli.programs import open_models, open_source
 from webpte.container import DType, VkTensor
 from webpte.errors import HubError, InputError
+from webpte.folders import cache_folder, chat_history_path
 from webpte.llm import LLM
 from webpte.progress import ignore
 from webpte.runtime.manifest import MANIFEST
+from webpte.runtime.tuning import tuning_cache_path
 from webpte.sources import SHORT_NAMES, is_checkpoint, resolve_program
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
@@ -40,6 +42,7 @@ class Builder:
 @pytest.fixture
 def builder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     result = Builder()
     monkeypatch.setattr(webpte.builder, "build_program", result, raising=False)
     return result
@@ -109,6 +112,36 @@ def test_models_remove_takes_programs_by_source_or_all(builder, checkpoint, caps
     assert not path.exists() and not programs.list_programs()
     resolve_program(checkpoint)
     assert main(["models", "remove", "--all"]) == 0 and not programs.programs_folder().exists()
+
+
+def stored(capsys, *arguments):
+    """Return what `webpte files` lists or removes, by name."""
+    assert main(["files", *arguments, "--json"]) == 0
+    return {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def test_files_remove_all_keeps_only_checkpoints_of_the_user(builder, checkpoint, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("webpte.cli.files.list_downloads", list)
+    for name in ("CACHE", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    assert stored(capsys) == {}
+    resolve_program(checkpoint)
+    copied = programs.models_folder() / "SmolLM2-135M-Instruct" / "config.json"
+    for path in (copied, chat_history_path(), tuning_cache_path(), cache_folder() / "wgsl" / "kernel"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("0123456789")
+    listed = stored(capsys)
+    assert listed.keys() == {"programs", "kernels", "tuning", "hashes", "history", "checkpoints"}
+    assert listed["history"]["bytes"] == listed["checkpoints"]["bytes"] == 10 < listed["programs"]["bytes"]
+    assert stored(capsys, "remove", "history").keys() == {"history"} and not chat_history_path().exists()
+    assert main(["files"]) == 0 and str(programs.models_folder()) in capsys.readouterr().out
+    assert stored(capsys, "remove", "--all").keys() == {"programs", "kernels", "tuning", "hashes"}
+    assert stored(capsys).keys() == {"checkpoints"} and not list((tmp_path / "CACHE" / "webpte").iterdir())
+
+
+def test_models_folder_is_not_in_the_cache():
+    """The documents say that the cache may be deleted."""
+    assert cache_folder() not in programs.models_folder().parents
 
 
 def test_resolve_program_short_name_finds_copied_checkpoint(builder, monkeypatch):

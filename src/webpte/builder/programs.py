@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..cache import cache_folder
 from ..checkpoints.checkpoint import check_source, model_kind
 from ..checkpoints.gguf_vision import encoder_files, is_encoder_file
 from ..checkpoints.hub import fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..container import IntValue, MappedFile, parse_program
 from ..errors import Error, InputError
+from ..folders import cache_folder, data_folder
 from ..host_memory import free_memory
 from ..llm.context import LIMIT_METHOD, limit_from_numbers
 from ..partial_files import atomic_file, partial_path, removing
@@ -33,7 +33,6 @@ from ..typing import PathLike
 from ..version import __version__
 
 _RECORD = "source.json"
-_STAMPS = "checkpoints.json"  # hashes of checkpoint files by path, with the stamps that they were computed for
 _CHUNK = 1 << 24
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
@@ -43,8 +42,8 @@ def programs_folder() -> Path:
 
 
 def models_folder() -> Path:
-    """Return the folder for checkpoints that users download themselves."""
-    return cache_folder() / "models"
+    """Return the folder for checkpoints that users copy there. webpte only reads it."""
+    return data_folder() / "models"
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,11 @@ def remove_programs(programs: Iterable[CachedProgram]) -> None:
     for program in programs:
         with removing(program.path.parent):
             shutil.rmtree(program.path.parent)
+
+
+def checkpoint_hashes_path() -> Path:
+    """Return the path of the hashes of checkpoint files, which are computed again if it is deleted."""
+    return cache_folder() / "checkpoints.json"
 
 
 def remove_partial_builds() -> None:
@@ -199,7 +203,7 @@ def _digest(path: Path, progress: OnProgress) -> str:
     """Return the SHA-256 of a file. It is computed once, and again if size or time of the file change."""
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
-    index = cache_folder() / _STAMPS
+    index = checkpoint_hashes_path()  # by path, with the stamps that they were computed for
     known = _read_json(index)
     if (entry := known.get(str(path.resolve()))) and entry[:-1] == stamp:
         return str(entry[-1])

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ..cache import cache_folder
 from ..container import MappedFile
 from ..errors import Error, HubError, InputError
+from ..folders import cache_folder
 from ..partial_files import atomic_file
 from ..progress import OnProgress, Progress
 from ..sources import RemoteProgram

@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": "serve models over HTTP with OpenAI's API",
     "eval": "measure how well a language model predicts a text",
     "models": "list or remove the models on this machine",
+    "files": "list or remove everything that webpte keeps on this disk",
     "completion": "print a completion script for bash, zsh or fish",
 }
 EXIT_CODES = """\

@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         page.table(_table(models))
     if not removing:
         page.text(f"\nshort names: {', '.join(SHORT_NAMES)}; checkpoints of your own: {models_folder()}", style="dim")
+        page.text("webpte files lists everything that webpte keeps on this disk", style="dim")
 
 
 def _remove(

@@ -22,9 +22,9 @@ from statistics import median
 
 import numpy as np
 
-from ..cache import cache_folder
 from ..device import Gpu, Session, Submission, WeightBuffers, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
+from ..folders import cache_folder
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import TuningKey
 from ..partial_files import atomic_file

@@ -31,7 +31,7 @@ import stat
 from pathlib import Path
 
 from ..budgets import limit
-from ..cache import cache_folder
+from ..folders import kernel_texts_folder
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIB = os.path.join(PACKAGE, "wgsl", "lib")
@@ -227,7 +227,7 @@ _DIGEST = 64  # characters of a SHA-256
 
 def read_cached(name: str) -> str | None:
     """Return the cached text of a name; None if it is missing, damaged or owned by another user."""
-    folder = _cache_subfolder(cache_folder())
+    folder = _cache_subfolder(kernel_texts_folder())
     if folder is None:
         return None
     try:
@@ -246,7 +246,7 @@ def read_cached(name: str) -> str | None:
 
 def write_cached(name: str, text: str) -> None:
     """Cache a text. Errors of the file system are ignored: the text is rendered again."""
-    folder = _cache_subfolder(cache_folder())
+    folder = _cache_subfolder(kernel_texts_folder())
     if folder is None:
         return
     data = text.encode()
@@ -260,9 +260,9 @@ def _open(path: str, flags: int) -> int:
 
 
 @functools.lru_cache(8)
-def _cache_subfolder(root: Path) -> str | None:
+def _cache_subfolder(path: Path) -> str | None:
     """Return the folder of the cache; None if it cannot be created, or if other users could write to it."""
-    folder = os.path.join(root, "wgsl")
+    folder = os.fspath(path)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         info = os.stat(folder)

@@ -35,6 +35,7 @@ from webpte.bundles.site import BundleSummary
 from webpte.cli.batch import BatchSummary
 from webpte.cli.eval import EvaluationReport
 from webpte.cli.export import ExportReport
+from webpte.cli.files import StoredFilesReport
 from webpte.cli.generate import GenerationReport
 from webpte.cli.models import CachedModel
 from webpte.debug.check import CheckReport
@@ -62,6 +63,10 @@ REPORTS: dict[Path, tuple[str, Any]] = {
         "doctor": ("webpte doctor --json", DoctorReport),
         "eval": ("webpte eval FILE --json", EvaluationReport),
         "export": ("webpte export CHECKPOINT -o FILE --json", ExportReport),
+        "files": (
+            "webpte files [list | remove NAME] --json: files that are here, or were removed",
+            list[StoredFilesReport],
+        ),
         "generate": ("webpte generate FILE --prompt TEXT --json, and each line of --file JSONL", GenerationReport),
         "inspect": (
             "webpte inspect FILE --json. For the folder of a bundle, bundle.json describes the report.",

@@ -14,7 +14,7 @@ from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from ...environment import state_home
+from ...folders import chat_history_path
 from .conversation import COMMANDS, NAMES, Conversation
 
 MENU_ROWS = 6  # of completions; fits terminals of 15 rows
@@ -34,7 +34,7 @@ class PromptLines:
             completer=_Commands(),
             complete_while_typing=False,
             reserve_space_for_menu=MENU_ROWS,
-            history=open_history(history_path()),
+            history=open_history(chat_history_path()),
             bottom_toolbar=lambda: f" {talk.usage}   /help, Alt-Enter: another line",
             enable_suspend=True,
         )
@@ -84,10 +84,6 @@ class _Commands(Completer):
 
 def _beginning(text: str, names: Iterable[str]) -> Iterable[Completion]:
     return (Completion(name, -len(text)) for name in names if name.startswith(text))
-
-
-def history_path() -> Path:
-    return state_home() / "webpte" / "chat-history"
 
 
 def open_history(path: Path) -> History:

@@ -5,7 +5,7 @@
  *   vendor: string, architecture: string, description: string, software: boolean, features: string[]
  * }} Adapter
  */
-import { inputError, WebpteError } from "./errors.js";
+import { inputError, reading, WebpteError } from "./errors.js";
 
 /** Matrix units, as plans name them: the shape (M, N, K) of a product of f16 with sums in f32. */
 const MATRICES = /^subgroup-matrix-(\d+)x(\d+)x(\d+)$/;
@@ -85,7 +85,12 @@ function missingRequirements(variant, adapter) {
  * @returns {Variant}
  */
 export function chooseVariant(manifest, method, slots, adapter) {
-  const entry = manifest.methods[method];
+  return reading("manifest.json", () => choose(manifest, method, slots, adapter));
+}
+
+/** @type {typeof chooseVariant} */
+function choose(manifest, method, slots, adapter) {
+  const entry = Object.hasOwn(manifest.methods, method) && manifest.methods[method];
   if (!entry) {
     throw inputError(`method of ${manifest.name}`, Object.keys(manifest.methods).join(" or "), method);
   }
@@ -107,6 +112,16 @@ export function chooseVariant(manifest, method, slots, adapter) {
  * @param {GPUAdapter} adapter
  */
 export async function requestDevice(manifest, adapter) {
+  const { requiredLimits, requiredFeatures } = reading("manifest.json", () => requirements(manifest, adapter));
+  try {
+    return await adapter.requestDevice({ label: "webpte", requiredFeatures, requiredLimits });
+  } catch (error) {
+    throw new WebpteError("no-adapter", `The GPU device cannot be opened: ${error}`, { cause: error });
+  }
+}
+
+/** @param {Manifest} manifest @param {GPUAdapter} adapter */
+function requirements(manifest, adapter) {
   const variants = Object.values(manifest.methods).flatMap((method) => method.variants);
   const usable = variants.filter((variant) => missingRequirements(variant, adapter).length === 0);
   /** @type {Record<string, number>} */
@@ -114,10 +129,6 @@ export async function requestDevice(manifest, adapter) {
   for (const [name, value] of usable.flatMap((variant) => Object.entries(variant.limits))) {
     requiredLimits[limitName(name)] = Math.max(requiredLimits[limitName(name)] ?? 0, value);
   }
-  const requiredFeatures = [...new Set(usable.flatMap((variant) => variant.features.map(featureName)))];
-  try {
-    return await adapter.requestDevice({ label: "webpte", requiredFeatures, requiredLimits });
-  } catch (error) {
-    throw new WebpteError("no-adapter", `The GPU device cannot be opened: ${error}`, { cause: error });
-  }
+  const features = usable.flatMap((variant) => variant.features.map(featureName));
+  return { requiredLimits, requiredFeatures: [...new Set(features)] };
 }

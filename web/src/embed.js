@@ -1,5 +1,5 @@
 // Embeddings of texts. The encoder has schedules for some lengths; a text is padded to the next one.
-import { inputError, throwIfAborted } from "./errors.js";
+import { inputError, reading, throwIfAborted } from "./errors.js";
 import { Tokenizer } from "./language/tokenizer.js";
 
 export class Encoder {
@@ -23,7 +23,7 @@ export class Encoder {
       this.#program.text(this.#encoder.tokenizer),
       this.#program.method("forward", null, signal),
     ]);
-    const json = JSON.parse(text);
+    const json = reading("tokenizer.json", () => JSON.parse(text));
     this.#tokenizer = new Tokenizer(json);
     this.#padding = json.padding?.pad_id ?? this.#tokenizer.id("[PAD]") ?? this.#tokenizer.id("<pad>") ?? 0;
     this.#method = method;

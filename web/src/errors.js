@@ -32,6 +32,31 @@ export function inputError(argument, expected, got, fix) {
   return new WebpteError("input", `${argument}: expected ${expected}, got ${value}.${fix ? ` ${fix}` : ""}`);
 }
 
+/**
+ * Return an error of what a bundle contains: a part of another type or size than the player expects.
+ * @param {string} name of the file
+ * @param {unknown} error
+ */
+export function damaged(name, error) {
+  if (!(error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError)) return error;
+  return new WebpteError("damaged", `${name} is damaged: ${error.message}. Write the bundle again.`, { cause: error });
+}
+
+/**
+ * Return what `read` returns. Its errors are those of a damaged file.
+ * @template T
+ * @param {string} name of the file
+ * @param {() => T} read
+ * @returns {T}
+ */
+export function reading(name, read) {
+  try {
+    return read();
+  } catch (error) {
+    throw damaged(name, error);
+  }
+}
+
 /** @param {AbortSignal | null} [signal] */
 export function throwIfAborted(signal) {
   if (signal?.aborted) throw new WebpteError("aborted", "The signal was aborted.", { cause: signal.reason });

@@ -7,7 +7,7 @@
  */
 import { throwIfAborted, WebpteError, within } from "./errors.js";
 import { sha256 } from "./hash.js";
-import { isIntact, readManifest } from "./manifest.js";
+import { fileURL, isIntact, readManifest } from "./manifest.js";
 import { drain, MANIFEST } from "./store.js";
 
 const MAX_ATTEMPTS = 3; // to fetch a file
@@ -59,7 +59,7 @@ export class Files {
    */
   async bytes(sha, { signal, into, onBytes, onCached } = {}) {
     throwIfAborted(signal);
-    const entry = this.manifest.files[sha];
+    const entry = Object.hasOwn(this.manifest.files, sha) && this.manifest.files[sha];
     if (!entry) throw new WebpteError("damaged", `manifest.json does not list the file ${sha}.`);
     /** @param {Uint8Array<ArrayBuffer>} bytes */
     const isValid = async (bytes) => bytes.length === entry.bytes && (await sha256(bytes)) === sha;
@@ -73,7 +73,7 @@ export class Files {
       this.#onDamaged(`${entry.path} in the local store`);
       await this.#store.delete(sha);
     }
-    const url = new URL(entry.path, this.#base);
+    const url = fileURL(entry.path, this.#base);
     const mode = this.#store.persistent ? "no-store" : "default"; // the visitor's disk needs one copy only
     const bytes = await this.#fetchVerified(entry.path, url, memory, isValid, mode, signal, onBytes);
     throwIfAborted(signal);

@@ -15,11 +15,13 @@
  *   language?: any, encoder?: any, image?: any, check?: any[], shapes?: Record<string, number[][][]>
  * }} Manifest
  */
-import { WebpteError } from "./errors.js";
+import { reading, WebpteError } from "./errors.js";
 import { sha256 } from "./hash.js";
 
 const FORMAT = "webpte bundle";
 const VERSION = 2;
+const MAX_FILE_BYTES = 2 ** 28; // of a plan; weights are in shards of 16 MiB
+const HASH = /^[0-9a-f]{64}$/;
 const HASH_PREFIX = '{"sha256":"';
 const BODY_OFFSET = HASH_PREFIX.length + 64 + 2; // a quote and a comma follow the hash
 
@@ -51,13 +53,46 @@ export async function isIntact(bytes) {
  * @returns {Manifest}
  */
 export function readManifest(bytes) {
-  const manifest = JSON.parse(new TextDecoder().decode(bytes));
-  if (manifest.format !== FORMAT || manifest.version !== VERSION) {
+  const manifest = reading("manifest.json", () => JSON.parse(new TextDecoder().decode(bytes)));
+  if (manifest?.format !== FORMAT || manifest.version !== VERSION) {
     throw new WebpteError(
       "unsupported",
-      `manifest.json: expected a ${FORMAT} of version ${VERSION}, got a ${manifest.format} of version ${manifest.version}. ` +
+      `manifest.json: expected a ${FORMAT} of version ${VERSION}, got a ${manifest?.format} of version ${manifest?.version}. ` +
         "Use the player of the bundle, or write it again: webpte bundle MODEL.pte -o DIR.",
     );
   }
+  for (const part of ["files", "methods"]) {
+    if (!isObject(manifest[part])) throw invalid(part, "an object");
+  }
+  for (const [sha, entry] of Object.entries(manifest.files)) {
+    if (!HASH.test(sha)) throw invalid("files", "names of 64 hexadecimal digits");
+    if (!isObject(entry) || typeof entry.path !== "string") throw invalid(`files: ${sha}`, "a file with a path");
+    if (!Number.isSafeInteger(entry.bytes) || entry.bytes < 0 || entry.bytes > MAX_FILE_BYTES)
+      throw invalid(`files: ${sha}: bytes`, `an integer from 0 to ${MAX_FILE_BYTES}`);
+  }
+  for (const [name, method] of Object.entries(manifest.methods)) {
+    if (!isObject(method) || !Array.isArray(method.variants)) throw invalid(`methods: ${name}`, "variants");
+  }
   return manifest;
+}
+
+/**
+ * Return the URL of a file in the folder of the manifest. A manifest cannot name files outside of it: those of another
+ * server, or of the computer that runs Node.
+ * @param {string} path
+ * @param {URL} base of the manifest
+ */
+export function fileURL(path, base) {
+  const url = URL.canParse(path, base) ? new URL(path, base) : null;
+  if (!url?.href.startsWith(new URL(".", base).href)) throw invalid("files", "paths in the bundle's folder", path);
+  return url;
+}
+
+/** @param {any} value */
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** @param {string} where @param {string} expected @param {string} [got] */
+function invalid(where, expected, got) {
+  const value = got === undefined ? "" : `, got ${got.slice(0, 80)}`;
+  return new WebpteError("damaged", `manifest.json: ${where}: expected ${expected}${value}. Write the bundle again.`);
 }

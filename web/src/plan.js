@@ -33,7 +33,7 @@
  *   schedules: any[]
  * }} Document
  */
-import { inputError, WebpteError } from "./errors.js";
+import { inputError, reading, WebpteError } from "./errors.js";
 import { fromCaller, show } from "./tensors.js";
 import { compile } from "./terms.js";
 
@@ -48,19 +48,27 @@ export class Plan {
   /** @param {Document} document */
   constructor(document) {
     this.document = document;
-    const stages = document.blocks.flatMap((block) => block.stages);
-    if (document.blocks.length !== 1 || stages.length !== 1 || document.cpu_calls.length) {
+    this.segment = reading("The plan", () => this.#read());
+    this.hasState = document.state.length > 0;
+  }
+
+  /** Return the segment that is submitted. */
+  #read() {
+    const { name, blocks, cpu_calls, schedules, segments, state } = this.document;
+    const stages = blocks.flatMap((block) => block.stages);
+    if (blocks.length !== 1 || stages.length !== 1 || cpu_calls.length) {
       throw new WebpteError(
         "unsupported",
-        `${document.name}: expected a plan of one submit without CPU kernels. Bundle it again with this version of webpte.`,
+        `${name}: expected a plan of one submit without CPU kernels. Bundle it again with this version of webpte.`,
       );
     }
-    this.segment = document.segments[stages[0].submit];
-    for (const item of document.schedules) {
+    for (const item of schedules) {
       const key = keyOf(item.dims, item.scalars);
       this.#schedules.set(key, [...(this.#schedules.get(key) ?? []), item]);
     }
-    this.hasState = document.state.length > 0;
+    const segment = segments[stages[0].submit];
+    if (!segment || !Array.isArray(state)) throw new WebpteError("damaged", `${name}: the plan has no segment.`);
+    return segment;
   }
 
   /** Constants that the host reads. @returns {number[]} */
@@ -95,7 +103,7 @@ export class Plan {
   #compile(item) {
     let schedule = this.#compiled.get(item);
     if (!schedule) {
-      schedule = compileSchedule(item);
+      schedule = reading("The plan", () => compileSchedule(item));
       this.#compiled.set(item, schedule);
     }
     return schedule;

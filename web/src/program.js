@@ -7,7 +7,7 @@
  */
 import { Constants } from "./constants.js";
 import { chooseVariant, describe, requestAdapter, requestDevice } from "./device.js";
-import { abortable, throwIfAborted, WebpteError } from "./errors.js";
+import { abortable, damaged, throwIfAborted, WebpteError } from "./errors.js";
 import { Files } from "./files.js";
 import { deviceLostError, Instance, waitForLoss } from "./instance.js";
 import { manifestURL } from "./manifest.js";
@@ -139,12 +139,16 @@ export class Program extends EventTarget {
     const stop = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
     return this.#retryOnLoss(async () => {
       const variant = chooseVariant(this.manifest, name, slots, this.#gpu.raw);
-      const plan = new Plan(JSON.parse(await this.#files.text(variant.plan, stop)));
-      const { inputs, outputs } = this.manifest.methods[name];
-      const method = new Method(this, plan, inputs, outputs);
-      method.attach(await this.#instance(plan, variant, stop));
-      this.#variants.set(method, variant);
-      return method;
+      try {
+        const plan = new Plan(JSON.parse(await this.#files.text(variant.plan, stop)));
+        const { inputs, outputs } = this.manifest.methods[name];
+        const method = new Method(this, plan, inputs, outputs);
+        method.attach(await this.#instance(plan, variant, stop));
+        this.#variants.set(method, variant);
+        return method;
+      } catch (error) {
+        throw damaged(`the plan of ${name}`, error);
+      }
     }, stop);
   }
 

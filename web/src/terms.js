@@ -7,7 +7,7 @@
  * }} CallValues
  * @typedef {(values: CallValues) => number} Compiled
  */
-import { WebpteError } from "./errors.js";
+import { reading, WebpteError } from "./errors.js";
 import { half, roundEven } from "./halves.js";
 
 const view = new DataView(new ArrayBuffer(4));
@@ -69,8 +69,14 @@ const NON_FINITE = /** @type {Record<string, number>} */ ({ inf: Infinity, "-inf
  * @returns {Compiled}
  */
 export function compile(term) {
+  return reading("The plan", () => compiled(term)); // terms that are nested too deeply end with a RangeError
+}
+
+/** @param {Term} term @returns {Compiled} */
+function compiled(term) {
   if (!Array.isArray(term)) {
-    const number = typeof term === "string" ? NON_FINITE[term] : term;
+    const number = typeof term !== "string" ? term : Object.hasOwn(NON_FINITE, term) ? NON_FINITE[term] : undefined;
+    if (typeof number !== "number") throw new WebpteError("damaged", `The plan contains ${term} in place of a number.`);
     return () => number;
   }
   const [name, ...rest] = term;
@@ -79,12 +85,12 @@ export function compile(term) {
   if (name === "scalar") return (values) => values.scalar(rest[0]);
   if (name === "sum") {
     const [constant, ...products] = rest;
-    const parts = products.map(([factor, inner]) => /** @type {const} */ ([factor, compile(inner)]));
+    const parts = products.map(([factor, inner]) => /** @type {const} */ ([factor, compiled(inner)]));
     return (values) => parts.reduce((sum, [factor, inner]) => sum + factor * inner(values), constant);
   }
-  const apply = FUNCTIONS[name];
+  const apply = Object.hasOwn(FUNCTIONS, name) && FUNCTIONS[name];
   if (!apply)
     throw new WebpteError("damaged", `The plan contains the unknown term ${name}. Use the player of the bundle.`);
-  const args = rest.map(compile);
+  const args = rest.map(compiled);
   return (values) => apply(...args.map((argument) => argument(values)));
 }

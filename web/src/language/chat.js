@@ -1,5 +1,5 @@
 // Chats and completions of a language model, in OpenAI's format.
-import { inputError, throwIfAborted, WebpteError } from "../errors.js";
+import { inputError, reading, throwIfAborted, WebpteError } from "../errors.js";
 import { Engine, GenerationRequest, NO_IMAGES } from "./engine.js";
 import { isImage, partsOf } from "./parts.js";
 import { applyDefaults, samplingParamsFrom, tokensFrom } from "./settings.js";
@@ -47,8 +47,9 @@ export class Language {
       tokenizer_config ? this.#program.text(tokenizer_config) : "{}",
       this.#engine.kvSlots.open(signal),
     ]);
-    this.#tokenizer = new Tokenizer(JSON.parse(json));
-    this.#special = specialTokens(this.#tokenizer, JSON.parse(config), this.#language);
+    this.#tokenizer = new Tokenizer(reading("tokenizer.json", () => JSON.parse(json)));
+    const settings = reading("tokenizer_config.json", () => JSON.parse(config));
+    this.#special = specialTokens(this.#tokenizer, settings, this.#language);
     if (images) {
       const { ImagePrompts } = await import("./images/prompts.js");
       this.#images = new ImagePrompts(images, this.#tokenizer);

@@ -1,5 +1,6 @@
 // Encode text and decode tokens with a tokenizer.json, with special tokens and streams of tokens.
-import { inputError, WebpteError } from "../errors.js";
+import { inputError, reading, WebpteError } from "../errors.js";
+import { checkBudget } from "./tokens/budget.js";
 import { alphabetBytes } from "./tokens/decoders.js";
 import { Pipeline, SEPARATED, SEPARATOR } from "./tokens/pipeline.js";
 
@@ -23,7 +24,10 @@ export class Tokenizer {
 
   /** @param {any} json the contents of tokenizer.json */
   constructor(json) {
-    this.#inner = new Pipeline(json);
+    this.#inner = reading("tokenizer.json", () => {
+      checkBudget(json);
+      return new Pipeline(json);
+    });
     this.#decoder = json.decoder;
     for (const [id, { special }] of this.#inner.added) if (special) this.specials.add(id);
   }

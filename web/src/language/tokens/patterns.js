@@ -30,11 +30,25 @@ export function literal(text) {
   return new RegExp(text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&") || "(?!)", "gu");
 }
 
+/**
+ * What an expression can repeat. JavaScript's engine has no limit of work: a repetition of something that may match in
+ * several ways takes exponential time, and n repetitions in a row the power n of the length.
+ * @typedef {{ anyCase: boolean, varies: boolean, repeats: number, most: number }} Group
+ */
+const QUANTIFIER = /^(?:[*+?]|\{(\d+)(,?)(\d*)\})\??/;
+const MAX_REPEATS = 4; // in a row
+const MANY = 16; // repetitions that count as any number
+
+/** @returns {Group} */
+const newGroup = (anyCase = false) => ({ anyCase, varies: false, repeats: 0, most: 0 });
+
 class Translation {
   #at = 0;
   #source;
-  /** For every open group, whether it ignores case. @type {boolean[]} */
-  #groups = [];
+  /** The expression, and every open group. @type {Group[]} */
+  #groups = [newGroup()];
+  /** The group that ends here. @type {Group | null} */
+  #closed = null;
 
   /** @param {string} source */
   constructor(source) {
@@ -43,8 +57,34 @@ class Translation {
 
   text() {
     let result = "";
-    while (this.#at < this.#source.length) result += this.#next();
+    while (this.#at < this.#source.length) {
+      const quantifier = QUANTIFIER.exec(this.#source.slice(this.#at));
+      if (quantifier) {
+        this.#count(quantifier);
+        result += this.#take(quantifier[0].length);
+      } else {
+        this.#closed = null; // unless a group ends here
+        result += this.#next();
+      }
+    }
     return result;
+  }
+
+  get #group() {
+    return /** @type {Group} */ (this.#groups.at(-1));
+  }
+
+  /** Count a quantifier of the part before it, and refuse what may take too long. @param {RegExpExecArray} quantifier */
+  #count([text, low, comma, high]) {
+    if (this.#source[this.#at + text.length] === "+") this.#refuse(`the possessive ${text}+`);
+    const most = text[0] === "?" ? 1 : !low || (comma && !high) ? Infinity : Number(high || low);
+    const varies = !low || Boolean(comma && high !== low);
+    if (most > 1 && this.#closed?.varies) this.#refuse(`a repetition in the repetition ${text}`);
+    const inner = this.#closed?.repeats ?? 0;
+    this.#group.repeats += (varies && most >= MANY ? 1 : 0) + (most > 1 ? inner * (Math.min(most, MANY) - 1) : 0);
+    this.#group.varies ||= varies;
+    if (this.#group.repeats > MAX_REPEATS) this.#refuse(`more than ${MAX_REPEATS} repetitions in a row`);
+    this.#closed = null;
   }
 
   #refuse(/** @type {string} */ what) {
@@ -59,13 +99,11 @@ class Translation {
   /** @returns {string} */
   #next() {
     const rest = this.#source.slice(this.#at);
-    const possessive = /^(?:[*+?]|\{\d+(?:,\d*)?\})\+/.exec(rest);
-    if (possessive) this.#refuse(`the possessive ${possessive[0]}`);
     const group = /^\((\?[^:=!<]*[:=!<]?[=!]?)?/.exec(rest);
     if (group) {
       const kind = group[1] ?? "";
       if (!["", "?:", "?=", "?!", "?<=", "?<!", "?i:"].includes(kind)) this.#refuse(`the group (${kind}`);
-      this.#groups.push(kind === "?i:" || (this.#groups.at(-1) ?? false));
+      this.#groups.push(newGroup(kind === "?i:" || this.#group.anyCase));
       this.#take(group[0].length);
       return kind === "?i:" ? "(?:" : group[0];
     }
@@ -73,12 +111,27 @@ class Translation {
     if (character === "[") return this.#class();
     if (character === "\\") return this.#escape(false);
     this.#take(character.length);
-    if (character === ")") this.#groups.pop();
+    if (character === "|") this.#nextBranch();
+    if (character === ")") this.#close();
     if (character === ".") return "[^\\n]";
     if (character === "$") return "(?:$|(?=\\n))"; // the end of a line
     if (character === "^") return "(?:^|(?<=\\n))";
-    if (this.#groups.at(-1)) return this.#anyCase(character);
+    if (this.#group.anyCase) return this.#anyCase(character);
     return character === "/" ? "\\/" : character;
+  }
+
+  /** Begin another branch of the group: it may match in several ways, and its repetitions are counted anew. */
+  #nextBranch() {
+    const { repeats, most } = this.#group;
+    Object.assign(this.#group, { varies: true, repeats: 0, most: Math.max(repeats, most) });
+  }
+
+  #close() {
+    const { varies, repeats, most } = this.#group;
+    if (this.#groups.length > 1) this.#groups.pop();
+    this.#closed = { ...newGroup(), varies, repeats: Math.max(repeats, most) };
+    this.#group.varies ||= varies;
+    this.#group.repeats += this.#closed.repeats;
   }
 
   /** @param {string} character */
@@ -125,7 +178,7 @@ class Translation {
   }
 
   #class() {
-    if (this.#groups.at(-1)) this.#refuse("a class in any case");
+    if (this.#group.anyCase) this.#refuse("a class in any case");
     let result = this.#take();
     if (this.#source[this.#at] === "^") result += this.#take();
     for (let first = true; this.#source[this.#at] !== "]" || first; first = false) {

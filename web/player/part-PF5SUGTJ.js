@@ -1,1 +1,0 @@
-import{a as r}from"./part-XH2OXBGF.js";async function s(t){if(!globalThis.crypto?.subtle)throw new r("webgpu-missing","WebGPU requires a secure page: open it over https or on localhost.");let e=new Uint8Array(await crypto.subtle.digest("SHA-256",t));return Array.from(e,o=>o.toString(16).padStart(2,"0")).join("")}export{s as a};

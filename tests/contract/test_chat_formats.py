@@ -51,6 +51,15 @@ def test_tool_format_parses_call_of_family(family):
     assert parse_tool_calls(said, result).calls == (ToolCall("now", {"zone": "UTC"}),)
 
 
+@pytest.mark.parametrize(("family", "padding"), [("qwen3_5", "\n"), ("seed_oss", "")])
+def test_raw_argument_loses_only_the_padding_of_its_family(family, padding):
+    sign, said = TALK[family]
+    result = tool_format(families()[family].tool_formats, sign)
+    assert result is not None and result.padding == padding
+    text = said.replace(f"{padding}UTC{padding}", f"{padding}\nx\n{padding}")
+    assert parse_tool_calls(text, result).calls == (ToolCall("now", {"zone": "\nx\n"}),)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -29,7 +29,7 @@ from webpte.checkpoints.families import families
 from webpte.llm import ToolFormat
 from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.settings import SamplingParams
-from webpte.llm.tools import ToolCall
+from webpte.llm.tool_shapes import ToolCall
 from webpte.serve.accounts import Accounts
 from webpte.serve.application import app
 from webpte.serve.config import Config
@@ -122,10 +122,10 @@ def written(calls: list[ToolCall], format: ToolFormat) -> str:
 
 def _written(call: ToolCall, format: ToolFormat) -> str:
     ((name, value),) = call.arguments.items()
-    arguments = json.dumps(call.arguments)
+    arguments, padded = json.dumps(call.arguments), f"{format.padding}{value}{format.padding}"
     return {
         **dict.fromkeys(("python", "lines"), f"{call.name}({name}={json.dumps(value)})"),
-        "parameters": f'\n<function={call.name}>\n<parameter={name}>"{value}"</parameter>\n</function>\n',
+        "parameters": f"\n<function={call.name}>\n<parameter={name}>{padded}</parameter>\n</function>\n",
         "keyed": json.dumps({call.name: call.arguments}),
         "named": f"{call.name}{format.arguments}{arguments}",
         "unquoted": f'call:{call.name}{{{name}:<|"|>{value}<|"|>}}',

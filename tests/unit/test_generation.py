@@ -11,7 +11,8 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, FakeTokenizer, alone
 from webpte.errors import InputError
-from webpte.llm import LogitsError, Usage
+from webpte.llm import LogitsError, ToolCall, ToolFormat, Usage
+from webpte.llm.prompts import SpecialTokens
 
 TOKENS = alone([1, 2], 5)
 TEXT = FakeTokenizer().decode(TOKENS)
@@ -33,6 +34,21 @@ def test_looking_at_an_answer_never_computes():
     assert (answer.text, answer.tokens, answer.tool_calls, answer.usage.finish_reason) == ("", [], (), None)
     assert not llm.runner.passes
     assert answer.result() == TEXT == answer.text and answer.usage.finish_reason == "length"
+
+
+def test_generation_tool_calls_have_the_types_of_the_tools(monkeypatch):
+    llm = FakeLLM()
+    llm.text_model.special_tokens = SpecialTokens(tool_format=ToolFormat("parameters", "<call>", "</call>"))
+    llm.text_model.template = "{{ tools | length }}{{ messages | length }}"
+    said = "<call>\n<function=f>\n<parameter=a>\n8001\n</parameter>\n</function>\n</call>"
+    monkeypatch.setattr(FakeTokenizer, "decode", lambda self, tokens, specials=False: said if specials else "")
+    messages = [{"role": "user", "content": "hi"}]
+    for kind, value in (("string", "8001"), ("integer", 8001)):
+        parameters = {"type": "object", "properties": {"a": {"type": kind}}}
+        tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+        answer = llm.generate(messages, tools=tools, max_new_tokens=2)
+        answer.result()
+        assert answer.tool_calls == (ToolCall("f", {"a": value}),)
 
 
 def test_generation_properties_while_streaming():

@@ -125,7 +125,7 @@ def test_cost_of_parsing_tool_calls_does_not_grow_with_the_text(inside):
     for length in (20, 160):  # tokens that are held back
         stop = ["#" * 80 * length + "!", "?"]
         format = ToolFormat("object", "<call>", "#" * 80 * length + "</call>" if inside else "</call>")
-        syntax = CallSyntax(format, StopStrings((format.begin, *stop)), StopStrings((format.end,)))
+        syntax = CallSyntax(format, {}, StopStrings((format.begin, *stop)), StopStrings((format.end,)))
         parser = ToolCallParser(text, syntax)
         for character in "<call>" if inside else "":
             assert not any(delta.text for delta in parser.push(Piece("", ord(character))))  # type: ignore[union-attr]

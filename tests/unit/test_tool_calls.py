@@ -130,6 +130,154 @@ def test_tool_calls_other_text_stays_text(text, format):
     assert parse_tool_calls(text, format) == (text, ())
 
 
+def tool(name, properties, **more):
+    schema = {"type": "object", "properties": properties, **more}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def coder_call(text, padding="\n"):
+    return f"<tool_call>\n<function=f>\n<parameter=a>{padding}{text}{padding}</parameter>\n</function>\n</tool_call>"
+
+
+TREE = {"$defs": {"Text": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}}
+LOOKALIKES = (
+    "8001",
+    "true",
+    "null",
+    "None",
+    '{"a": 1}',
+    '"quoted"',
+    "1e5",
+    "[1, 2]",
+    "NaN",
+    "Infinity",
+    "",
+    "\n",
+    " x ",
+)
+
+
+@pytest.mark.parametrize("text", [*LOOKALIKES, "a\n</parameter>b", "</tool_call>\n</function>"])
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"$ref": "#/$defs/Text"}, {"enum": ["a"]}, {"const": ""}])
+def test_raw_arguments_that_are_declared_as_strings_are_strings(text, schema):
+    (call,) = parse_tool_calls(coder_call(text), CODER, [tool("f", {"a": schema}, **TREE)]).calls
+    assert call == ToolCall("f", {"a": text})
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "integer"}, "8001", 8001),
+        ({"type": "integer"}, "eight", "eight"),
+        ({"type": "number"}, "1e5", 1e5),
+        ({"type": "number"}, "1e999", "1e999"),  # no number of JSON's writers
+        ({"type": "boolean"}, "true", True),
+        ({"type": "boolean"}, "False", False),  # as templates of Qwen3.5 write it
+        ({"type": "null"}, "None", None),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+        ({"type": "object"}, '{"a": "1"}', {"a": "1"}),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "None", None),
+        ({"type": ["string", "null"]}, "8001", "8001"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "8001", 8001),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "8001.5", 8001.5),
+        ({"allOf": [{"type": ["string", "null"]}, {"type": "string"}]}, "null", "null"),
+        ({"$ref": "#/$defs/Loop"}, "3", 3),
+        ({"$ref": "https://example.com/schema"}, "3", 3),
+        ({}, "3", 3),
+        ({}, "None", "None"),
+        ({}, '"quoted"', '"quoted"'),
+        (True, "[1]", [1]),
+    ],
+)
+def test_raw_arguments_have_the_types_of_their_schemas(schema, text, value):
+    (call,) = parse_tool_calls(coder_call(text), CODER, [tool("f", {"a": schema}, **TREE)]).calls
+    assert json.dumps(call.arguments["a"]) == json.dumps(value)
+
+
+def test_raw_arguments_without_schemas_are_json_if_they_can_be():
+    for tools in (None, [tool("g", {"a": {"type": "string"}})], [{"function": {"name": "f"}}], [tool("f", None)]):
+        assert parse_tool_calls(coder_call("8001"), CODER, tools).calls == (ToolCall("f", {"a": 8001}),)
+
+
+def test_raw_arguments_lose_only_the_padding_of_their_format():
+    seed = ToolFormat("parameters", "<tool_call>", "</tool_call>", padding="")
+    tools = [tool("f", {"a": {"type": "string"}})]
+    assert parse_tool_calls(coder_call("\nx\n", ""), seed, tools).calls == (ToolCall("f", {"a": "\nx\n"}),)
+    assert parse_tool_calls(coder_call("\nx\n"), CODER, tools).calls == (ToolCall("f", {"a": "\nx\n"}),)
+    assert parse_tool_calls(coder_call("x", ""), CODER, tools).calls == (ToolCall("f", {"a": "x"}),)
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ('from="a", to="b"', {"from": "a", "to": "b"}),
+        ("class=1, in=2, None=3, import=4", {"class": 1, "in": 2, "None": 3, "import": 4}),
+        ('file-name="x", $ref=1, größe=2', {"file-name": "x", "$ref": 1, "größe": 2}),
+        ("x=-1.5, y=true, z=null, w={'a': [1, -2]}", {"x": -1.5, "y": True, "z": None, "w": {"a": [1, -2]}}),
+        ("x=True, y=False, z=None,", {"x": True, "y": False, "z": None}),
+        (r'x="a\/b", y="\ud83d\ude00", z="\u00e9\b"', {"x": "a/b", "y": "\U0001f600", "z": "\u00e9\b"}),
+        (r"x='it\'s \"so\"', y='\d\\'", {"x": "it's \"so\"", "y": "\\d\\"}),
+        (r"z='\x41\U0001f600\101'", {"z": "A\U0001f600A"}),
+        ('x="""a "b"\n\'c\'""", y=r"\\d+"', {"x": "a \"b\"\n'c'", "y": "\\d+"}),
+        ('x="one " "two"', {"x": "one two"}),
+        ("x=[], y={}, z=(), u=(1,), v=(2), w=(1, 2)", {"x": [], "y": {}, "z": [], "u": [1], "v": 2, "w": [1, 2]}),
+        ("x=1_000, y=0x1F, z=1., u=.5, v=+3", {"x": 1000, "y": 31, "z": 1.0, "u": 0.5, "v": 3}),
+        ("x=12345678901234567890", {"x": 12345678901234567890}),
+        ("x={1: 2, None: 3}", {"x": {"1": 2, "null": 3}}),
+        ('\n  x="])",\n  y="<|tool_call_end|>"\n', {"x": "])", "y": "<|tool_call_end|>"}),
+        ('x="\\ud83d"', {"x": "\ufffd"}),
+        ("", {}),
+    ],
+)  # fmt: skip
+def test_calls_in_python_are_read_without_its_keywords(inside, arguments):
+    text = f"<|tool_call_start|>[ns.f({inside}), g()]<|tool_call_end|>"
+    result = parse_tool_calls(text, LIQUID)
+    assert result.text == "" and [call.name for call in result.calls] == ["ns.f", "g"]
+    assert json.dumps(result.calls[0].arguments) == json.dumps(arguments)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        *("f(x=01)", "f(x=1e400)", "f(x=Infinity)", "f(x=-)", "f(x=1+2)", "f(x=)", "f(x)", "f(=1)", "f(x=1 y=2)"),
+        *("f(x={1, 2})", "f(x={[]: 1})", "f(x={'a'})", 'f(x="a)', "f(x=b'a')", "f(x=f'a')", "f(x=dict())", "f(x=y)"),
+        *("f(x=1))", "f(x=[1)", "f", "f(x=1j)", "f(x=1) g()", 'f(x="\\ud83d" or "")', "f(" + "x=(" * 10_000),
+    ],
+)
+def test_calls_in_python_that_are_none_stay_text(inside):
+    text = f"<|tool_call_start|>[{inside}]<|tool_call_end|>"
+    assert parse_tool_calls(text, LIQUID) == (text, ())
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", '{"b": [NaN]}'])
+def test_numbers_that_json_does_not_have_are_not_read(value):
+    """A server could not send them on."""
+    text = f'<tool_call>{{"name": "f", "arguments": {{"a": {value}}}}}</tool_call>'
+    assert parse_tool_calls(text, HERMES) == (text, ())
+
+
+def test_strings_of_calls_can_be_written_as_utf_8():
+    text = '<tool_call>{"name": "f", "arguments": {"a\\udc00": ["\\ud83d!", "\\ud83d\\ude00"]}}</tool_call>'
+    assert parse_tool_calls(text, HERMES).calls == (ToolCall("f", {"a\ufffd": ["\ufffd!", "\U0001f600"]}),)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.begin)
+def test_marks_inside_of_strings_do_not_end_a_call(format):
+    calls: tuple[ToolCall, ...] = (ToolCall("f", {"a": f'x "{format.end or format.begin}" y'}), ToolCall("g", {}))
+    if format is GEMMA:
+        calls = (ToolCall("f", {"a": f"x {format.end} y"}), ToolCall("g", {}))
+    calls = calls[: 1 if format.bare else 2]
+    tools = [tool("f", {"a": {"type": "string"}})]
+    assert parse_tool_calls(answer(calls, format), format, tools) == ("", calls)
+
+
+def test_tool_calls_open_string_ends_call_at_the_first_mark():
+    text = '<tool_call>{"name": "f</tool_call> and <tool_call>{"name": "g"}</tool_call>'
+    assert parse_tool_calls(text, HERMES).calls in ((), (ToolCall("g"),))
+    assert parse_tool_calls(text, HERMES).text.startswith('<tool_call>{"name": "f</tool_call> and')
+
+
 def test_tool_calls_in_lines_take_values_of_json_and_strings_with_line_breaks():
     text = '<function_calls>\nadd(a=true, b=null, c={"d": [1, -2]})\nsay(text="one\\ntwo")\n</function_calls>'
     calls = (ToolCall("add", {"a": True, "b": None, "c": {"d": [1, -2]}}), ToolCall("say", {"text": "one\ntwo"}))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..llm.tokenizer_file import read_tokenizer
-from ..llm.tools import ToolFormat
+from ..llm.tool_shapes import ToolFormat
 from .architecture import Architecture
 from .config import FieldRule, Fields, is_token_id
 from .vision_tower import Vision

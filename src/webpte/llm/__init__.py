@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .sequence import Sequence
     from .settings import GenerateSettings
     from .tokenizer import Tokenizer
-    from .tools import ToolCall, ToolFormat, parse_tool_calls
+    from .tool_shapes import ToolCall, ToolFormat
+    from .tools import parse_tool_calls
 
 __all__ = [
     "LLM",
@@ -43,8 +44,8 @@ _HOMES = {
     "Piece": "engine.output",
     "Sequence": "sequence",
     "Tokenizer": "tokenizer",
-    "ToolCall": "tools",
-    "ToolFormat": "tools",
+    "ToolCall": "tool_shapes",
+    "ToolFormat": "tool_shapes",
     "Usage": "generation",
     "parse_tool_calls": "tools",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from ..errors import Error, InputError, StaleGenerationError
@@ -18,7 +19,7 @@ from .engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest, SequenceState
 from .prompts import Messages, Tools
 from .settings import SamplingParams
 from .text_model import TextModel
-from .tools import ToolCall
+from .tool_shapes import ToolCall
 
 MAX_REPR_CHARACTERS = 60  # of an answer's text
 
@@ -153,7 +154,7 @@ class Generation:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Return the tool calls in the answer, parsed by the model's `tool_format`."""
+        """Return the tool calls in the answer, parsed by the model's `tool_format` and the schemas of the tools."""
         return self._parse_tool_calls(self._tokens[self._usage.reasoning_tokens :])
 
     @property
@@ -360,7 +361,7 @@ def create_generation(
     cancel = cancel or CancelToken()
     outputs = OutputQueue(changed)
     request = model.request(tokens, params, generated, state=state, cancel=cancel, sink=outputs)
-    return Generation(model.engine, request, outputs, text_model.tool_calls, cancel)
+    return Generation(model.engine, request, outputs, partial(text_model.tool_calls, tools), cancel)
 
 
 def refused_generation(engine: EngineCore, error: Error) -> Generation:

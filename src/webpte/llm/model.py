@@ -47,7 +47,7 @@ from .settings import (
 )
 from .text_model import TextModel
 from .tokenizer import Tokenizer
-from .tools import ToolFormat
+from .tool_shapes import ToolFormat
 
 
 class LLMLoadOptions(TypedDict, total=False):

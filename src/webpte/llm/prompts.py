@@ -20,7 +20,7 @@ from ..typing import JsonObject
 from .context import ContextLimit
 from .template_sandbox import TemplateEnvironment, limit_error
 from .tokenizer import Tokenizer
-from .tools import ToolFormat
+from .tool_shapes import ToolFormat
 
 
 @dataclass(frozen=True)

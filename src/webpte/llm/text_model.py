@@ -30,7 +30,8 @@ from .prompts import (
 from .settings import SamplingParams, sampling_params_from, tokens_from
 from .thinking import SWITCHES, ThoughtTags, thinking_variables, thought_after, thought_tags, with_reasoning_fields
 from .tokenizer import Tokenizer
-from .tools import ToolCall, ToolFormat, parse_tool_calls
+from .tool_shapes import ToolCall, ToolFormat
+from .tools import parse_calls, schemas_of
 
 
 class TextModel:
@@ -249,13 +250,13 @@ class TextModel:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def tool_calls(self, tokens: Tokens[int]) -> tuple[ToolCall, ...]:
-        """Return the tool calls in an answer."""
+    def tool_calls(self, tools: Tools | None, tokens: Tokens[int]) -> tuple[ToolCall, ...]:
+        """Return the tool calls in an answer to a prompt with these tools."""
         format = self.tool_format
         if format is None:
             return ()
         text = [token for token in tokens if token not in self.stop_tokens]
-        return parse_tool_calls(self.tokenizer.decode(text, specials=True), format).calls
+        return parse_calls(self.tokenizer.decode(text, specials=True), format, schemas_of(tools)).calls
 
     def detokenize(self, tokens: Tokens[int]) -> str:
         """Return the text of tokens, including special ones."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...llm.tools import ToolFormat
+from ...llm.tool_shapes import ToolFormat
 from ..architecture import Architecture, LayerSpec, Rope
 from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import Family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...llm.tools import ToolFormat
+from ...llm.tool_shapes import ToolFormat
 from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import IN_TAGS, Family

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...llm.tools import ToolFormat
+from ...llm.tool_shapes import ToolFormat
 from ..architecture import Architecture, Rope
 from ..config import Fields, decoder_config
 from ..family import Family

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...llm.tools import ToolFormat
+from ...llm.tool_shapes import ToolFormat
 from ..architecture import Architecture, LayerSpec
 from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import Family

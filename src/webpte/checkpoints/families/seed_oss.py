@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...llm.tools import ToolFormat
+from ...llm.tool_shapes import ToolFormat
 from ..architecture import Architecture
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import Family
@@ -36,5 +36,5 @@ FAMILY = Family(
     gguf=read_gguf,
     gguf_names=TensorNames({**GGUF.parts, "layers.{}.ffn_norm": "blk.{}.post_attention_norm"}),
     end_tokens=("<seed:eos>",),
-    tool_formats={"<seed:tool_call>": ToolFormat("parameters", "<seed:tool_call>", "</seed:tool_call>")},
+    tool_formats={"<seed:tool_call>": ToolFormat("parameters", "<seed:tool_call>", "</seed:tool_call>", padding="")},
 )

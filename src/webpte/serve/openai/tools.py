@@ -1,11 +1,11 @@
-"""Tools: those that a request offers, the grammar of tool calls, and the parser of a response with calls."""
+"""Tools: those that a request offers, and the parser of a response with calls."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,14 @@ from ...llm.engine.stop_strings import StopStringBuffer, StopStrings
 from ...llm.prompts import TemplateFunction, TemplateTool
 from ...llm.settings import GenerateSettings, stop_strings
 from ...llm.text_model import TextModel
-from ...llm.tokenizer import TextStream, Tokenizer
-from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
+from ...llm.tokenizer import TextStream
+from ...llm.tool_grammar import tool_grammar
+from ...llm.tool_shapes import Schemas, ToolCall, ToolFormat, shape_named
+from ...llm.tools import OpenBlock, parse_calls
 from ...typing import JsonObject
 from ..bodies import shown
 from ..config import Config
 from ..errors import ApiError
-from .call_values import escaped, json_value, marker, unquoted_value
 from .requests import (
     ChatRequest,
     ChatTool,
@@ -32,8 +33,6 @@ from .requests import (
     ToolChoiceMode,
 )
 
-MAX_CALLS = 16  # in one response
-LISTS = ("list", "keyed", "python", "lines")  # shapes of a block with all calls
 MAX_ARGUMENTS = 128  # of a function: some grammars copy the shared definitions of a schema for each
 
 
@@ -51,6 +50,10 @@ class ToolConfig:
         if self.choice == "none":
             return None
         return [{"type": "function", "function": _for_template(tool)} for tool in self.tools]
+
+    @property
+    def schemas(self) -> Schemas:
+        return {tool.name: _parameters_schema(tool) for tool in self.tools}
 
 
 def _for_template(tool: Function) -> TemplateFunction:
@@ -111,6 +114,7 @@ class CallSyntax:
     """How a response with tool calls is parsed. The stop strings of the request end the text outside of calls."""
 
     format: ToolFormat
+    schemas: Schemas  # of the arguments, by the names of tools
     outside: StopStrings  # the beginning of a call, and the stop strings
     inside: StopStrings  # the end of a call, or the beginning of the next one
 
@@ -127,136 +131,18 @@ def constrain_to_tools(
             "tools: the model was not trained to call tools, or its files do not describe the format",
             param="tools",
         )
-    settings["grammar"] = grammar(tools, format, text.tokenizer, schema)
+    settings["grammar"] = tool_grammar(
+        {tool.name: tools.schemas[tool.name] for tool in tools.callable},
+        format,
+        text.tokenizer,
+        required=tools.choice == "required",
+        parallel=tools.parallel,
+        content=schema,
+    )
     stop = stop_strings(settings.pop("stop", ()))
-    return CallSyntax(format, StopStrings((format.begin, *stop)), StopStrings((format.end or format.begin,)))
-
-
-# -- grammar ---------------------------------------------------------------------------------------------------------
-
-
-def grammar(
-    tools: ToolConfig, format: ToolFormat, tokenizer: Tokenizer, content: Mapping[str, Any] | None = None
-) -> str:
-    """Return the grammar of a response in llguidance's Lark: text with calls, or calls alone if they are required.
-
-    `content` is a JSON schema for a response without calls. In a response that no token limit cuts short, every call is
-    valid against the schema of its tool.
-    """
-    rules = [f"call_{at}: {_body(tool, format, tokenizer, f'call_{at}')}" for at, tool in enumerate(tools.callable)]
-    any_call = " | ".join(f"call_{at}" for at in range(len(rules)))
-    begin, end = marker(format.begin, tokenizer), marker(format.end, tokenizer)
-    rules += [f"inside: {_inside(format, any_call, tools.parallel)}", f"block: {begin} inside {end}".rstrip()]
-    again = tools.parallel and (format.shape == "named" or (format.end and format.shape not in LISTS))
-    rules.append(f"calls: block{{1,{MAX_CALLS}}}" if again else "calls: block")
-    alone = "calls"
-    if format.bare:
-        rules.append(f"bare: {any_call}")
-        alone += " | bare"
-    if tools.choice == "required":
-        return _lark(f"start: {alone}", rules)
-    if content is not None:
-        return _lark(f"start: {alone} | {json_value(content)}", rules)
-    return _lark(f"start: {_free(format, begin, end, bool(again), rules)}" + (" | bare" if format.bare else ""), rules)
-
-
-def _free(format: ToolFormat, begin: str, end: str, again: bool, rules: list[str]) -> str:
-    """Return the rule for any text followed by calls, and add the rules it needs."""
-    not_bare = r" & ~/[ \t\r\n]*[\{\[](.|\n)*/" if format.bare else ""
-    if begin.startswith("<["):  # a special token, which no text holds
-        rules.append(f"TEXT: /(.|\\n)+/{not_bare}")
-        return "TEXT? calls?"
-    marked = escaped(format.begin)
-    rules += [
-        f"upto[lazy]: /(.|\\n)*{marked}/",
-        f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{marked}(.|\\n)*/{not_bare}",
-    ]
-    repeated = f" block{{0,{MAX_CALLS - 1}}}" if again else ""
-    return f"TEXT? | upto inside {end}{repeated}"
-
-
-def _lark(start: str, rules: Sequence[str]) -> str:
-    return "\n".join((start, *rules)) + "\n"
-
-
-def _inside(format: ToolFormat, any_call: str, parallel: bool) -> str:
-    """Return the rule between the markers."""
-    if format.shape == "object":
-        return f'"\\n"? ({any_call}) "\\n"?'
-    if format.shape == "parameters":
-        return f'"\\n" ({any_call}) "\\n"'
-    if format.shape in ("named", "unquoted"):
-        return f"({any_call})"
-    separator = "\n" if format.shape == "lines" else ", "
-    several = f" ({json.dumps(separator)} ({any_call})){{0,{MAX_CALLS - 1}}}" if parallel else ""
-    if format.shape == "lines":
-        return f'"\\n"? ({any_call}){several} "\\n"?'
-    return f'"[" ({any_call}){several} "]"'
-
-
-def _body(tool: Function, format: ToolFormat, tokenizer: Tokenizer, rule: str) -> str:
-    """Return the body of the rule of one call of one tool, and the rules that it needs, whose names begin with its."""
-    if format.shape == "unquoted":
-        opening = json.dumps(f"call:{tool.name}")
-        return f"{opening} {unquoted_value(_parameters_schema(tool), rule, format.end, tokenizer)}"
-    if format.shape == "named":
-        return f"{json.dumps(tool.name)} {marker(format.arguments, tokenizer)} {_arguments(tool)}"
-    if format.shape == "keyed":
-        return f"{json.dumps(f'{{{json.dumps(tool.name)}: ')} {_arguments(tool)} {json.dumps('}')}"
-    if format.shape in ("object", "list"):
-        opening = f"{{{json.dumps(format.name)}: {json.dumps(tool.name)}, {json.dumps(format.arguments)}: "
-        return f"{json.dumps(opening)} {_arguments(tool)} {json.dumps('}')}"
-    return _python(tool) if format.shape in ("python", "lines") else _parameters(tool)
-
-
-def _arguments(tool: Function) -> str:
-    return json_value(_closed(_parameters_schema(tool)))
-
-
-def _closed(schema: JsonObject) -> JsonObject:
-    """Return the schema without additional properties, which small models like to invent."""
-    named = "properties" in schema and "patternProperties" not in schema
-    return {**({"additionalProperties": False} if named else {}), **schema}
-
-
-def _python(tool: Function) -> str:
-    """Return the grammar of `name(city="Bern", days=3)`. Literals have the values of JSON."""
-    if not all(part.isidentifier() for part in tool.name.split(".")):
-        raise ApiError(
-            400, f"tools: the model writes calls in Python, where {tool.name!r} is not a name", param="tools"
-        )
-    parts, first = [], True
-    required = set(tool.parameters.get("required", ()))
-    ordered = sorted(_properties(tool), key=lambda item: item[0] not in required)
-    if ordered and ordered[0][0] not in required:  # an absent first argument would leave a comma
-        required.add(ordered[0][0])
-    for name, schema in ordered:
-        comma = "" if first else ", "
-        value = f"{json.dumps(f'{comma}{name}=')} {schema}"
-        parts.append(value if name in required else f"({value})?")
-        first = False
-    return " ".join([json.dumps(f"{tool.name}("), *parts, '")"'])
-
-
-def _parameters(tool: Function) -> str:
-    """Return the grammar of `<function=name>`, with a JSON value for each `<parameter=name>`."""
-    required = set(tool.parameters.get("required", ()))
-    parts = []
-    for name, schema in _properties(tool):  # some families write values on lines of their own
-        value = f'{json.dumps(f"<parameter={name}>")} "\\n"? {schema} "\\n"? "</parameter>\\n"'
-        parts.append(value if name in required else f"({value})?")
-    return " ".join([json.dumps(f"<function={tool.name}>\n"), *parts, '"</function>"'])
-
-
-def _properties(tool: Function) -> list[tuple[str, str]]:
-    """Return each property with its schema as a grammar. Shared definitions are copied into each."""
-    shared = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
-    properties = []
-    for name, schema in dict(tool.parameters.get("properties", {})).items():
-        if not name.isidentifier():
-            raise ApiError(400, f"tools: the model cannot write an argument named {name!r}", param="tools")
-        properties.append((name, json_value({**shared, **schema} if isinstance(schema, dict) else schema)))
-    return properties
+    return CallSyntax(
+        format, tools.schemas, StopStrings((format.begin, *stop)), StopStrings((format.end or format.begin,))
+    )
 
 
 # -- responses -------------------------------------------------------------------------------------------------------
@@ -291,6 +177,8 @@ class ToolCallParser:
         self._outside = StopStringBuffer(syntax.outside)
         self._inside: StopStringBuffer | None = None  # of the current call
         self._call: list[str] = []  # its text so far, after `begin`
+        self._open = OpenBlock(shape_named(self._format.shape))
+        self._taken = 0  # pieces of the call that it has
         self._first = True  # only white space so far
         self._trimming = False  # white space between a thought and the answer
         self.calls = 0
@@ -336,7 +224,12 @@ class ToolCallParser:
             self._call.append(self._inside.push(text))
             text = ""
             if self._inside.matched:
-                text = self._inside.held.removeprefix(self._format.end or self._format.begin)
+                mark = self._format.end or self._format.begin
+                text = self._inside.held.removeprefix(mark)
+                if not self._ends_call():  # the mark is inside of a string
+                    self._call.append(mark)
+                    self._inside = StopStringBuffer(self._syntax.inside)
+                    continue
                 call, whole = "".join(self._call), bool(self._format.end)
                 if whole:
                     self._inside, self._outside = None, StopStringBuffer(self._syntax.outside)
@@ -362,11 +255,18 @@ class ToolCallParser:
 
     def _begin_call(self) -> None:
         self._inside, self._call = StopStringBuffer(self._syntax.inside), []
+        self._open, self._taken = OpenBlock(shape_named(self._format.shape)), 0
+
+    def _ends_call(self) -> bool:
+        """Return whether the mark after the text so far ends the call."""
+        text = "".join(self._call[self._taken :])
+        self._taken = len(self._call)
+        return self._open.ends_after(text)
 
     def _block(self, inside: str, whole: bool) -> Iterator[TextDelta | ToolCallDelta]:
         format = self._format
         written = inside if format.bare and not whole and inside.lstrip()[:1] in ("{", "[") else format.begin + inside
-        parsed = parse_tool_calls(written + (format.end if whole else ""), format)
+        parsed = parse_calls(written + (format.end if whole else ""), format, self._syntax.schemas)
         if not parsed.calls and whole:
             yield TextDelta(parsed.text)
         for call in parsed.calls:

@@ -11,12 +11,10 @@ from tokenizers import AddedToken
 
 from tests.support.models.tokenizers import byte_level
 from webpte.checkpoints.families import families
-from webpte.errors import ConstraintError
+from webpte.errors import ConstraintError, InputError
 from webpte.llm import Tokenizer, parse_tool_calls
 from webpte.llm.constraints import Constraint, GrammarCompiler, GrammarMatcher
-from webpte.serve.errors import ApiError
-from webpte.serve.openai.requests import Function
-from webpte.serve.openai.tools import MAX_CALLS, ToolConfig, grammar
+from webpte.llm.tool_grammar import MAX_CALLS, tool_grammar
 
 (FORMAT,) = (known for known in families()["gemma4"].tool_formats.values() if known is not None)
 Q = '<|"|>'
@@ -38,13 +36,10 @@ PROPERTIES: dict[str, Any] = {
     "same": {"enum": [1, [True, "x"], {"b": 2, "a": ""}]},
     "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "ab", ""]}, "minItems": 1, "maxItems": 2},
 }
-WEATHER = Function(
-    name="weather.now",
-    parameters={"type": "object", "properties": PROPERTIES, "required": ["city"], "$defs": {"Tree": TREE}},
-)
-NOW = Function(name="now", parameters={"type": "object", "properties": {"zone": {"type": "string"}}})
+WEATHER = {"type": "object", "properties": PROPERTIES, "required": ["city"], "$defs": {"Tree": TREE}}
+NOW = {"now": {"type": "object", "properties": {"zone": {"type": "string"}}}}
 (END,) = byte_level().encode("<|im_end|>", parse_special=True)
-CONFIG = ToolConfig((WEATHER, NOW), (WEATHER, NOW), "required")
+TOOLS = {"weather.now": WEATHER, **NOW}
 
 
 @functools.cache
@@ -57,13 +52,14 @@ def compiler(special: bool) -> tuple[Tokenizer, GrammarCompiler]:
     return tokenizer, GrammarCompiler(tokenizer, size, [END])
 
 
-def matcher(special: bool, config: ToolConfig) -> GrammarMatcher:
+def matcher(special: bool, tools: Any, **options: Any) -> GrammarMatcher:
     tokenizer, compiled = compiler(special)
-    return compiled.matcher(Constraint("grammar", grammar(config, FORMAT, tokenizer)))
+    options = {"required": True, **options}
+    return compiled.matcher(Constraint("grammar", tool_grammar(tools, FORMAT, tokenizer, **options)))
 
 
-def allows(text: str, special: bool, config: ToolConfig = CONFIG) -> bool:
-    state = matcher(special, config)
+def allows(text: str, special: bool, tools: Any = TOOLS, **options: Any) -> bool:
+    state = matcher(special, tools, **options)
     try:
         for token in [*compiler(special)[0].encode(text, parse_special=True), END]:
             state.take(token)
@@ -142,7 +138,7 @@ def test_unquoted_grammar_refuses_other_text(special, text):
 
 
 def test_unquoted_strings_cannot_spell_the_end_of_a_call():
-    tokenizer, state = compiler(True)[0], matcher(True, CONFIG)
+    tokenizer, state = compiler(True)[0], matcher(True, TOOLS)
     *first, last = tokenizer.encode(FORMAT.end)  # as ordinary text
     for token in [*tokenizer.encode(f"<|tool_call>call:now{{zone:{Q}", parse_special=True), *first]:
         state.take(token)
@@ -154,9 +150,9 @@ def test_unquoted_strings_cannot_spell_the_end_of_a_call():
 def test_unquoted_calls_may_be_several_if_parallel(special):
     several = call("", "now") * MAX_CALLS
     assert allows(several, special) and not allows(several + call("", "now"), special)
-    assert not allows(call("", "now") * 2, special, ToolConfig((NOW,), (NOW,), "required", parallel=False))
-    auto = ToolConfig((NOW,), (NOW,), "auto")
-    assert allows("It rains.", special, auto) and allows("Let me see." + several, special, auto)
+    assert not allows(call("", "now") * 2, special, NOW, parallel=False)
+    assert allows("It rains.", special, NOW, required=False)
+    assert allows("Let me see." + several, special, NOW, required=False)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +178,7 @@ def test_unquoted_calls_may_be_several_if_parallel(special):
     ],
 )
 def test_unquoted_grammar_refuses_schemas_it_cannot_hold_calls_to(schema, words):
-    tool = Function(name="now", parameters={"type": "object", "properties": {"a": schema}})
-    with pytest.raises(ApiError) as caught:
-        grammar(ToolConfig((tool,), (tool,), "required"), FORMAT, byte_level())
-    assert caught.value.status == 400 and words in json.dumps(str(caught.value), ensure_ascii=False).replace('\\"', '"')
+    with pytest.raises(InputError) as caught:
+        tool_grammar({"now": {"type": "object", "properties": {"a": schema}}}, FORMAT, byte_level())
+    assert caught.value.argument == "tools"
+    assert words in json.dumps(str(caught.value), ensure_ascii=False).replace('\\"', '"')

@@ -1,4 +1,4 @@
-"""Weights that the builder reads, against gguf and the torch module."""
+"""Weights that the builder reads, against the package gguf."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tests.support.models.families import Tiny, tinies
-from tests.support.oracle.module import empty_module
-from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.ggml import TYPES
-from webpte.checkpoints.shapes import parameter_shapes
-
-EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]
 
 
 def test_gguf_type_sizes_equal_gguf_package():
@@ -37,11 +31,3 @@ def test_gguf_block_decoding_equals_gguf_package(number):
         else:
             expected = gguf.quants.dequantize(blocks, theirs).reshape(512, -1)
         assert np.array_equal(kind.decode(blocks), expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("tiny", EVERY, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
-def test_parameter_shapes_equal_module(tiny: Tiny, tmp_path):
-    tiny.save(tmp_path)
-    source = read_checkpoint(tmp_path)
-    module = empty_module(source, 2, 2)
-    assert parameter_shapes(source.architecture) == {n: tuple(p.shape) for n, p in module.named_parameters()}

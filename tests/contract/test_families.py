@@ -1,28 +1,25 @@
-"""Families of language models: exported from what transformers saves, each answers as transformers does."""
+"""Families of language models: what `webpte export` writes answers as transformers does, alone and in batches.
+
+`test_built_programs.py` compares every variant.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import webpte
 from tests.batching import measures
 from tests.families import states
-from tests.families.measuring import TOLERANCE, difference, eager, measured
+from tests.families.measuring import TOLERANCE, measured
 from tests.families.page import DOCS
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
-from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, VOCABULARY, Tiny, first, tinies, tokens
-from tests.support.oracle.module import build_module
-from webpte.builder import build_program
+from tests.support.models.families import CONTEXT, first, tinies
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.families import families
-from webpte.fusion.batching import with_slots
 from webpte.llm import LLM
 
-EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]
-IN_GGUF = [tinies()[family][name] for family, names in gguf_families.VARIANTS.items() for name in names]
 # Each export takes its time: what is unlike the others, and of 4 bits one. `python -m tests.families` takes all.
 IN_F32 = ("gemma3", "gemma4", "lfm2", "qwen3")
 IN_4_BITS = ("qwen3",)
@@ -34,28 +31,8 @@ def test_family_export_logits_equal_transformers(family):
 
 
 @pytest.mark.parametrize("family", slow_but(IN_4_BITS, tinies()))
-def test_family_export_4_bit_logits_equal_quantized_module(family):
+def test_family_export_4_bit_logits_equal_transformers(family):
     assert measured(first(family), "4w").error() <= TOLERANCE
-
-
-@pytest.mark.parametrize("tiny", EVERY, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
-def test_family_module_logits_equal_transformers(tiny: Tiny, tmp_path):
-    """Every way a family's config may go, eagerly: what is lowered is tested above."""
-    model = tiny.save(tmp_path)
-    with torch.no_grad():
-        expected = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
-        got = eager(build_module(read_checkpoint(tmp_path), CONTEXT, MAX_TOKENS)).numpy()
-    assert difference(got, expected) <= 1e-5
-
-
-@pytest.mark.parametrize("tiny", IN_GGUF, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
-def test_family_gguf_logits_equal_transformers(tiny: Tiny, tmp_path):
-    model = tiny.save(tmp_path)
-    source = read_checkpoint(gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf"))
-    with torch.no_grad():
-        expected = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
-        got = eager(build_module(source, CONTEXT, MAX_TOKENS)).numpy()
-    assert difference(got, expected) <= 1e-5
 
 
 def test_gguf_layers_that_draft_are_left_out(tmp_path, monkeypatch, caplog):
@@ -83,16 +60,6 @@ def test_family_dispatches_equal_the_table(family):
     with webpte.load(measured(first(family), "4w").path) as program:
         counts = states.dispatches(program)
     assert counts == states.known(DOCS.read_text())[0][family].counts, "run python -m tests.families --states --write"
-
-
-@pytest.mark.parametrize("family", list(tinies()))
-def test_family_program_runs_many_sequences(family, tmp_path):
-    """What `LLM.batching_unsupported_reason` reports is the error of this rewrite."""
-    first(family).save(tmp_path)
-    path = build_program(tmp_path, tmp_path / "model.pte", quantize=None, max_context=CONTEXT, max_tokens=MAX_TOKENS)
-    with webpte.load(path) as program:
-        graph = with_slots(program.graph("forward"), 2).graph
-    assert graph.tensor(graph.outputs[0]).dims[-1] == VOCABULARY
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))

@@ -10,10 +10,10 @@ import pytest
 
 import webpte
 from tests.families.states import GPU
+from tests.support.harness.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_gemma3_vl import PROCESSOR, ROWS, SHOWN, SIDE, SPECIAL, write_gemma3_vl
 from tests.support.models.tiny_vlm import picture
-from tests.support.oracle.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from webpte.builder import build_program
 from webpte.builder.context import choose_sizes
 from webpte.bundles.methods import planned

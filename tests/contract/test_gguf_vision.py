@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.harness.conversations import image, text
 from tests.support.harness.errors import raises
 from tests.support.models import example_models
 from tests.support.models.gguf_vlm import write_encoder, write_model
@@ -15,7 +16,6 @@ from tests.support.models.tiny_gemma3_vl import BLOCK as GEMMA3_BLOCK
 from tests.support.models.tiny_gemma3_vl import write_gemma3_vl
 from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, write_lfm2_vl
 from tests.support.models.tiny_vlm import SIDE, build_vlm, picture
-from tests.support.oracle.conversations import image, text
 from webpte.builder.programs import cached_program
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.gguf_vision import read_vision_beside

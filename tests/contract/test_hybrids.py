@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import webpte
-from tests.families.measuring import TOLERANCE, difference, measured
+from tests.families.measuring import TOLERANCE, measured
+from tests.support.harness.built_models import difference
 from tests.support.harness.gate import slow_but
 from tests.support.harness.random_states import RealModel, run_operations
 from tests.support.models.families import CONTEXT, VOCABULARY, first

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, PROCESSOR, SPECIAL, write_lfm2_vl
 from tests.support.models.tiny_vlm import picture
-from tests.support.oracle.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from webpte.builder import build_program
 from webpte.errors import FormatError, InputError
 from webpte.llm import LLM

@@ -1,4 +1,4 @@
-"""Quantized exports against the same module in eager PyTorch, and what quantizing promises about its codes."""
+"""Quantized exports against transformers with their weights, and what quantizing promises about its codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.harness.cases import assert_close
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_talker
-from tests.support.oracle.module import quantized_module, quantized_weights
+from tests.support.models.dequantized import program_values, quantized_weights, round_inputs, transformers_model
 from webpte.builder.compensation import InputMoments, compensated
 from webpte.builder.exact import exact_codes
 from webpte.builder.options import LLMOptions, weight_bytes
@@ -133,7 +133,7 @@ KINDS = {"4w": {"4w": 12, "8w": 4}, "8w": {"8w": 15, "4w": 1}, "8da4w": {"8da4w"
 
 
 @pytest.mark.parametrize("name", slow_but(["8w"], RECIPES))
-def test_export_quantized_logits_equal_module(checkpoint, tmp_path, name):
+def test_export_quantized_logits_equal_transformers(checkpoint, tmp_path, name):
     """Also where rows of several sequences are computed at once, which tables of bytes and 8-bit layers allow."""
     options: dict[str, Any] = {"max_context": 256, "max_tokens": 128, **RECIPES[name]}  # calibrated in few calls
     written = export_llm(checkpoint, tmp_path / "m.pte", **options)
@@ -141,14 +141,17 @@ def test_export_quantized_logits_equal_module(checkpoint, tmp_path, name):
     assert Counter(kind.name for _, kind in quantized_weights(source, written).values()) == KINDS[name]
     assert weight_bytes(source, LLMOptions(**options).recipe(source)) < written.stat().st_size
     tokens = [(7 * i + 3) % 96 for i in range(20)]
-    module = quantized_module(checkpoint, written, 256, 128)
-    with torch.no_grad(), LLM.load(written) as llm:
+    model = transformers_model(checkpoint, program_values(source, written))
+    round_inputs(model, source, written)
+    with torch.no_grad():
+        expected = model(torch.tensor([tokens])).logits[0].numpy()
+    with LLM.load(written) as llm:
         assert llm.batching_unsupported_reason is None
         talk, position = llm.sequence(), 0
         for count in (13, 1, 1, 5):
             piece = tokens[position : position + count]
-            want = module(torch.tensor([piece]), {"input_pos": torch.tensor([position])}).reshape(-1).numpy()
             position += count
+            want = expected[position - 1]
             assert_close(talk.logits(piece)[0], want, 1e-4 * np.abs(want).max(), 0, f"{name}, {position} tokens")
 
 

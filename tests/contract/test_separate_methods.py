@@ -10,9 +10,9 @@ from types import MappingProxyType
 import pytest
 
 import webpte
+from tests.support.harness.conversations import image, text
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_vlm import CONTEXT, write_vlm
-from tests.support.oracle.conversations import image, text
 from webpte.builder import build_program
 from webpte.builder.decoder import DecoderTrace
 from webpte.builder.layers import LayerTrace

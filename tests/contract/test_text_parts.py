@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 
+import numpy as np
 import pytest
 import torch
 
 import webpte
-from tests.families.measuring import difference, eager
+from tests.families.measuring import steps
+from tests.support.harness.built_models import difference
 from tests.support.harness.errors import raises
 from tests.support.models.families import COMMON, CONTEXT, MAX_TOKENS, PREFILL, tinies, tokens, write_tokenizer
-from tests.support.oracle.module import build_module
+from webpte.builder import build_program
 from webpte.builder.context import choose_sizes
 from webpte.checkpoints.checkpoint import model_kind, read_checkpoint
+from webpte.llm import LLM
 
 VISION = {
     "gemma4": {
@@ -57,11 +60,13 @@ def test_text_part_logits_equal_transformers(kind, tmp_path, caplog):
     write_tokenizer(tmp_path / "tokenizer.json")
     assert model_kind(tmp_path) == "language"
     with caplog.at_level(logging.WARNING):
-        checkpoint = read_checkpoint(tmp_path)
+        read_checkpoint(tmp_path)
     assert "image encoder" in caplog.text
     with torch.no_grad():
         expected = model(input_ids=torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
-        got = eager(build_module(checkpoint, CONTEXT, MAX_TOKENS)).numpy()
+    built = build_program(tmp_path, tmp_path / "m.pte", quantize=None, max_context=CONTEXT, max_tokens=MAX_TOKENS)
+    with LLM.load(built) as llm, llm.sequence() as sequence:
+        got = np.concatenate([sequence.logits(step) for step in steps()])
     assert difference(got, expected) <= 1e-5
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.conversations import TOLERANCE, check_conversation, image, text
 from tests.support.harness.errors import raises
 from tests.support.models import example_models
 from tests.support.models.tiny_vlm import CONTEXT, PROCESSOR, ROWS, SIDE, picture
-from tests.support.oracle.conversations import TOLERANCE, check_conversation, image, text
 from webpte import cli
 from webpte.batch import Predictor
 from webpte.builder import build_program

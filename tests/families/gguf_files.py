@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.support.harness.built_models import difference
 from tests.support.models import families, gguf_families
+from tests.support.models.dequantized import transformers_model
 from tests.support.models.families import CONTEXT, DECODE, MAX_TOKENS, PREFILL, Tiny, tinies
 from tests.support.models.gguf_blocks import BLOCK
 from tests.support.models.gguf_families import QUANTIZED
 
-from .measuring import TOLERANCE, difference
+from .measuring import TOLERANCE
 
 KEPT_DIVERGENCE = {"Q4_0": 1e-4}  # nats, of a format that the default program keeps
 PROMPTS = (PREFILL, 5)  # tokens of each
@@ -26,7 +28,7 @@ class Errors(NamedTuple):
     """Differences of the programs of a file from transformers with the file's weights."""
 
     floats: float  # the largest difference of the program in f32, relative to the largest logit
-    default: float  # the same of the default program, from a module with the default program's weights
+    default: float  # the same of the default program, from transformers with the default program's weights
     divergence: float  # mean KL divergence of the default program from transformers, in nats
 
     def are_right(self, family: str, quantization: str) -> bool:
@@ -116,7 +118,7 @@ def measure(file: QuantizedFile) -> Errors:
     default = program_logits(file, build(file, "default"))
     return Errors(
         difference(floats, file.logits),
-        difference(default, module_logits(file)),
+        difference(default, default_logits(file)),
         divergence(file.logits, default),
     )
 
@@ -127,23 +129,17 @@ def divergence(expected: np.ndarray, logits: np.ndarray) -> float:
     return float((np.exp(first) * (first - second)).sum(-1).mean())
 
 
-def module_logits(file: QuantizedFile) -> np.ndarray:
-    """Return the logits of an eager module that has the weights of the default program."""
+def default_logits(file: QuantizedFile) -> np.ndarray:
+    """Return the logits of transformers with the weights of the default program."""
     import torch
 
-    from tests.support.oracle.module import build_module
     from webpte.checkpoints.checkpoint import read_checkpoint
 
-    source = read_checkpoint(file.path)
+    model = transformers_model(file.path.parent, default_weights(read_checkpoint(file.path)))
     rows = []
-    for index in range(len(file.prompts)):
-        module = build_module(source, CONTEXT, MAX_TOKENS)
-        for name, values in default_weights(source).items():
-            module.get_parameter(f"{name}.weight").copy_(torch.tensor(values))
-        position = 0
-        for tokens in file.calls(index):
-            rows.append(module(torch.tensor([tokens]), {"input_pos": torch.tensor([position])}).reshape(1, -1).numpy())
-            position += len(tokens)
+    with torch.no_grad():
+        for prompt, answer in zip(file.prompts, file.answers, strict=True):
+            rows.append(model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 :].numpy())
     return np.concatenate(rows)
 
 

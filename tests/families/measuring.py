@@ -1,6 +1,6 @@
-"""Build programs of tiny checkpoints in the cache, and compare their logits with eager PyTorch.
+"""Build programs of tiny checkpoints in the cache, and compare their logits with transformers.
 
-In f32 the reference is transformers, in 4w the oracle with the quantized weights of the program.
+In 4w, transformers has the quantized weights of the program.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tests.support.export.exporter_files import exporter_files
 from tests.support.export.exporting import cache_root, kept, key_of
 from tests.support.export.sources import definitions_hash, source_hash
+from tests.support.harness.built_models import difference
 from tests.support.models import families
+from tests.support.models.dequantized import program_values, transformers_model
 from tests.support.models.families import CONTEXT, DECODE, MAX_TOKENS, PREFILL, Tiny
 from tests.support.models.named import installed
 
@@ -48,13 +49,6 @@ class Measured:
         return difference(got, self.expected())
 
 
-def difference(got: np.ndarray, expected: np.ndarray) -> float:
-    assert got.shape == expected.shape, f"{got.shape}, not {expected.shape}"
-    assert np.isfinite(expected).all() and np.abs(expected).max() > 0.1
-    largest = float(np.abs(got - expected).max() / np.abs(expected).max())
-    return largest if np.isfinite(got).all() else float("inf")
-
-
 def steps() -> Iterator[list[int]]:
     """Yield the tokens of a prefill, then tokens one by one."""
     tokens = families.tokens()
@@ -77,26 +71,14 @@ def measured(tiny: Tiny, quantize: str | None = None) -> Measured:
 def write(tiny: Tiny, quantize: str | None, folder: Path) -> None:
     import torch
 
-    from tests.support.oracle.module import quantized_module
+    from webpte.checkpoints.checkpoint import read_checkpoint
     from webpte.export import export_llm
 
     checkpoint, path = folder / "checkpoint", folder / "model.pte"
     model = tiny.save(checkpoint)
     export_llm(checkpoint, path, quantize=quantize, group_size=GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
+    if quantize is not None:
+        model = transformers_model(checkpoint, program_values(read_checkpoint(checkpoint), path))
     with torch.no_grad():
-        if quantize is None:
-            logits = model(torch.tensor([families.tokens()])).logits[0, PREFILL - 1 :]
-        else:
-            logits = eager(quantized_module(checkpoint, path, CONTEXT, MAX_TOKENS))
+        logits = model(torch.tensor([families.tokens()])).logits[0, PREFILL - 1 :]
     np.save(folder / "wanted.npy", logits.numpy())
-
-
-def eager(module: Any) -> Any:
-    """Its logits, call by call, (1 + DECODE, V)."""
-    import torch
-
-    rows, position = [], 0
-    for step in steps():
-        rows.append(module(torch.tensor([step]), {"input_pos": torch.tensor([position])}).reshape(1, -1))
-        position += len(step)
-    return torch.cat(rows)

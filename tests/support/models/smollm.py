@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct: exported once with `export_llm`, and the answers of the torch oracle with its weights.
+"""SmolLM2-135M-Instruct: exported once with `export_llm`, and the answers of transformers with its weights.
 
 python -m tests.support.models.smollm          # fill the cache: about ten minutes for each quantization
 
@@ -103,10 +103,21 @@ def _make(quantize: str, folder: Path) -> None:
 
 
 def _eager(program: Path) -> Any:
-    """Return the oracle with the weights of a program."""
-    from tests.support.oracle.module import quantized_module
+    """Return the model of transformers with the weights of a program."""
+    from transformers import AutoModelForCausalLM
 
-    return quantized_module(gguf(), program, MAX_CONTEXT, MAX_TOKENS)
+    from tests.support.models.dequantized import program_values, round_inputs, transformers_model
+    from webpte.checkpoints.checkpoint import read_checkpoint
+
+    source = read_checkpoint(gguf())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain = AutoModelForCausalLM.from_pretrained(gguf().parent, gguf_file=gguf().name, dtype="float32")
+        plain.save_pretrained(folder)
+        (folder / "tokenizer.json").write_text(source.tokenizer, encoding="utf-8")
+        model = transformers_model(folder, program_values(source, program))
+        round_inputs(model, read_checkpoint(folder), program)
+    return model
 
 
 def _nudged_logits(program: Path, goldens: list[dict[str, Any]]) -> np.ndarray:
@@ -118,13 +129,12 @@ def _nudged_logits(program: Path, goldens: list[dict[str, Any]]) -> np.ndarray:
     with suppress_logs(), torch.no_grad():
         module = _eager(program)
         factor = 1.0
-        module.tok_embeddings.register_forward_hook(lambda *call: call[-1] * factor)
+        module.get_input_embeddings().register_forward_hook(lambda *call: call[-1] * factor)
         for golden in goldens:
             rows.append([])
             for nudge in (0.0, *NUDGES):
                 factor = 1 + nudge
-                logits = module(torch.tensor([golden["prompt"]]), {"input_pos": torch.tensor([0])})[0]
-                rows[-1].append(logits.reshape(-1).numpy())
+                rows[-1].append(module(torch.tensor([golden["prompt"]])).logits[0, -1].numpy())
     return np.array(rows)
 
 
@@ -151,15 +161,14 @@ def _goldens(program: Path) -> list[dict[str, Any]]:
 def _continue(module: Any, prompt: list[int]) -> dict[str, Any]:
     import torch
 
-    tokens, gaps, values, position = [], [], prompt, 0
+    tokens, gaps, values, cache = [], [], prompt, None
     with torch.no_grad():
         for _ in range(NEW_TOKENS):
-            logits = module(torch.tensor([values]), {"input_pos": torch.tensor([position])})[0]
-            best = torch.topk(logits.reshape(-1), 2)
+            result = module(torch.tensor([values]), past_key_values=cache, use_cache=True)
+            best = torch.topk(result.logits[0, -1], 2)
             tokens.append(int(best.indices[0]))
             gaps.append(float(best.values[0] - best.values[1]))
-            position += len(values)
-            values = tokens[-1:]
+            values, cache = tokens[-1:], result.past_key_values
     return {"prompt": prompt, "tokens": tokens, "gaps": gaps}
 
 

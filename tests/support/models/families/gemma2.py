@@ -1,7 +1,7 @@
 """Gemma 2: a ring that goes round within the few tokens there are, caps that bite, a scale of its own."""
 
 MODEL_TYPE = "gemma2"
-_SMALL = {"head_dim": 24, "sliding_window": 4, "query_pre_attn_scalar": 11}
+_SMALL = {"head_dim": 24, "sliding_window": 4, "query_pre_attn_scalar": 6}
 VARIANTS = {
     "capped": {**_SMALL, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
     "not capped": {**_SMALL, "attn_logit_softcapping": None, "final_logit_softcapping": None, "attention_bias": True},

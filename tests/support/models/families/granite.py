@@ -1,11 +1,11 @@
-"""Granite: each multiplier of its own."""
+"""Granite: each multiplier of its own. Powers of two keep the weights of `exact_weights.py` exact."""
 
 MODEL_TYPE = "granite"
 _FOUR = {
-    "embedding_multiplier": 3.0,
-    "attention_multiplier": 0.4,
-    "residual_multiplier": 0.6,
-    "logits_scaling": 2.5,
+    "embedding_multiplier": 2.0,
+    "attention_multiplier": 0.125,
+    "residual_multiplier": 0.5,
+    "logits_scaling": 4.0,
 }
 VARIANTS = {
     "tied": _FOUR | {"tie_word_embeddings": True},

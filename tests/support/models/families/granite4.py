@@ -2,10 +2,10 @@
 
 MODEL_TYPE = "granitemoehybrid"
 MULTIPLIERS = {
-    "embedding_multiplier": 3.0,
-    "attention_multiplier": 0.4,
-    "residual_multiplier": 0.6,
-    "logits_scaling": 2.5,
+    "embedding_multiplier": 2.0,
+    "attention_multiplier": 0.125,
+    "residual_multiplier": 0.5,
+    "logits_scaling": 4.0,
 }
 _SIZES = MULTIPLIERS | {"shared_intermediate_size": 96, "layer_types": ["full_attention"] * 2}
 _DENSE = _SIZES | {"num_local_experts": 0, "num_experts_per_tok": 0}

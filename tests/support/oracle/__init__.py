@@ -1,1 +1,0 @@
-"""Decoders in torch, as ExecuTorch's Llama has them: what programs of the builder must compute."""

@@ -1,4 +1,4 @@
-"""docs/serving.md lists every status and endpoint, and docs/configuration.md every field."""
+"""docs/serving.md lists every status and endpoint, serving-clients.md the clients, configuration.md every field."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from webpte.serve.config import FIELDS
 from webpte.serve.errors import STATUSES
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("serving-models", "operating")}
+CLIENTS = (ROOT / "docs" / "serving-clients.md").read_text(encoding="utf-8")
 
 
 def test_serving_page_lists_statuses():
@@ -19,7 +21,7 @@ def test_serving_page_lists_statuses():
 
 def test_clients_of_the_page_have_the_versions_of_ci():
     pins = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    clients = re.findall(r"`(openai|anthropic|ollama)` ([\d.]+)", PAGE)
+    clients = re.findall(r"`(openai|anthropic|ollama)` ([\d.]+)", CLIENTS)
     assert [name for name, _ in clients] == ["openai", "anthropic", "ollama"]
     assert {f"{name}=={version}" for name, version in clients} <= set(pins)
 
@@ -37,6 +39,7 @@ def test_configuration_page_lists_fields():
     assert "<!-- configuration -->" in (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 
-def test_fields_that_the_page_names_exist():
-    named = set(re.findall(r"`([a-z]+_(?:timeout|bytes|tokens|origins|queue))`", PAGE))
+def test_fields_that_the_pages_name_exist():
+    text = "".join([PAGE, *PAGES.values()])
+    named = set(re.findall(r"`([a-z]+_(?:timeout|bytes|tokens|origins|queue))`", text))
     assert named - set(FIELDS) <= {"max_tokens", "budget_tokens", "input_tokens"} and named & set(FIELDS)

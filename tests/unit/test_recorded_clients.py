@@ -102,7 +102,7 @@ def test_recorded_request_is_answered_as_its_client_reads_it(tmp_path, monkeypat
 
 
 def test_recorded_versions_are_those_of_the_page():
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "serving-clients.md").read_text(encoding="utf-8")
     versions = {(entry["client"], entry["version"]) for entry in RECORDED}
     assert len(versions) == len({client for client, _ in versions})
     assert all(f"| `{client}` {version} " in page for client, version in versions)

@@ -1,9 +1,9 @@
 """Run the tests that a change can have broken: `python -m tests.affected [--since REVISION] [--list]`.
 
 A change is what differs from REVISION: by default from HEAD, or from HEAD's parent if nothing is uncommitted. A file of
-`src/webpte` selects the unit tier and the tests that `WITNESSES` names for its package. An op also selects its own
-cases. A document, the player and the CI scripts select tests of their own. The gate runs everything. Other arguments go
-to pytest.
+`src/webpte` selects the unit tests that import its package, and the tests that `WITNESSES` names for it. An op also
+selects its own cases. A document, the player and the CI scripts select tests of their own. The gate runs everything.
+Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     "vision": ("contract/test_vision.py",),
     "wgsl": ("contract/test_programs.py", "contract/test_accepted_kernels.py"),
 }
+MAPS = ("unit/test_imports.py", "unit/test_private_members.py", "unit/test_public_face.py")  # of all modules
 COMPUTE = {"device", "lowering", "plan", "wgsl"}  # a change there can break the kernel of any op
 PLAYER = ("web/test_player.py", "web/test_language.py", "web/test_programs.py", "web/test_chat.py")
 DOCUMENTS = ("project/test_docs.py",)
@@ -110,11 +111,12 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
             own = f"{family}.{PurePosixPath(name).stem}"
             exists = (ROOT / "tests" / "cases" / family / f"{PurePosixPath(name).stem}.py").exists()
             selection.cases.add(own if exists else family)
-            selection.add("unit", *WITNESSES["ops"])
+            selection.add(*unit_tests("ops", "lowering"), *WITNESSES["ops"])
         case ("src", "webpte", package, *_):
             if package in COMPUTE:
                 selection.cases.add(EVERY_CASE)
-            selection.add("unit", *WITNESSES.get(package, ("process",)))
+            package = package.removesuffix(".py")
+            selection.add(*unit_tests(package), *WITNESSES.get(package, ("process",)))
         case ("web", *_):
             selection.commands.append(("npm", "--prefix", "web", "run", "--silent", "check"))
             selection.add(*PLAYER)
@@ -227,12 +229,21 @@ def fast(changed: Iterable[str]) -> list[str]:
     """Test files of the unit tier that are changed or import a changed module of src/webpte by its name."""
     modules = {name.removeprefix("src/").removesuffix(".py").replace("/", ".") for name in changed}
     packages = {module.removesuffix(".__init__") for module in modules if module.startswith("webpte.")}
-    results = []
-    for file in sorted((ROOT / "tests" / "unit").glob("test_*.py")):
-        name = file.relative_to(ROOT).as_posix()
-        if name in changed or packages & _named(file):
-            results.append(name)
-    return results
+    names = {f"tests/{name}" for name, imported in _unit_imports().items() if packages & imported}
+    return sorted(names | {name for name in changed if name.startswith("tests/unit/test_")})
+
+
+def unit_tests(*packages: str) -> list[str]:
+    """Test files of the unit tier that import a module of these packages, and those about all modules."""
+    prefixes = tuple(f"webpte.{package}" for package in packages)
+    chosen = {name for name, imported in _unit_imports().items() if any(each.startswith(prefixes) for each in imported)}
+    return sorted(chosen | set(MAPS))
+
+
+@functools.cache
+def _unit_imports() -> dict[str, set[str]]:
+    files = (ROOT / "tests" / "unit").glob("test_*.py")
+    return {file.relative_to(ROOT / "tests").as_posix(): _named(file) for file in files}
 
 
 def _named(file: Path) -> set[str]:

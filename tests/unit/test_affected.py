@@ -35,9 +35,10 @@ def test_cases_of_a_change(changed, cases):
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        ("src/webpte/llm/engine/core.py", {"tests/unit", "tests/contract/test_llm.py"}),
-        ("src/webpte/serve/app.py", {"tests/unit", "tests/serving/test_endpoints.py"}),
-        ("src/webpte/errors.py", {"tests/unit", "tests/process"}),
+        ("src/webpte/llm/engine/core.py", {"tests/unit/test_engine.py", "tests/contract/test_llm.py"}),
+        ("src/webpte/serve/app.py", {"tests/unit/test_agent_loop.py", "tests/serving/test_endpoints.py"}),
+        ("src/webpte/errors.py", {"tests/unit/test_container_hostile.py", "tests/process"}),
+        ("src/webpte/ops/norm/norm.py", {"tests/unit/test_traits.py", "tests/unit/test_imports.py"}),
         ("web/src/plan.js", {"tests/web/test_programs.py"}),
         ("docs/llm.md", {"tests/project/test_docs.py"}),
         ("pyproject.toml", {"tests/project/test_package.py"}),
@@ -49,10 +50,16 @@ def test_tests_of_a_change(changed, tests):
     assert tests <= select([changed]).tests
 
 
+def test_affected_op_selects_no_tests_of_servers_and_files():
+    tests = select(["src/webpte/ops/elementwise/unary.py"]).tests
+    assert not tests & {"tests/unit/test_agent_loop.py", "tests/unit/test_container_hostile.py"}
+    assert len([test for test in tests if test.startswith("tests/unit/")]) < 40
+
+
 def test_affected_document_selects_its_blocks_and_no_unit_test():
     selection = select(["docs/llm.md"])
     assert runnable(selection.pages) == ["tests/project/test_pages.py::test_page[docs/llm.md]"]
-    assert "tests/unit" not in selection.tests
+    assert not any(test.startswith("tests/unit") for test in selection.tests)
 
 
 def test_affected_finds_indirect_importers():

@@ -105,8 +105,7 @@ class ShapeError(Error):
 
 
 class GuardError(Error):
-    """A condition on the numbers of a call does not hold: a full KV cache, a position outside of a tensor. The method
-    is unchanged."""
+    """A number of a call is out of range, such as a position in a full KV cache. The method is unchanged."""
 
     code = "guard"
 

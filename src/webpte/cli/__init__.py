@@ -105,6 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, parser = load_command(name.command)
         options = parser.parse(rest)
         as_json = getattr(options, "json", False) is True
+        if getattr(options, "imports", ()):
+            from .custom_ops import import_modules
+
+            import_modules(options.imports)
         if getattr(options, "downloads", ()):
             from .programs import download  # commands without programs start faster
 

@@ -25,7 +25,7 @@ from ..measure.bench import (
 from ..measure.bench_report import device_report, markdown
 from ..text import duration, plural, size
 from .output import json_text, print_json, say
-from .parsing import add_json, check_input, check_output, number
+from .parsing import add_data, add_json, check_input, check_output, number
 from .terminal import Column, OutputTable, Page, bars, open_page
 
 REPORT = """\
@@ -38,7 +38,7 @@ into an issue of the kind "GPU report". The files contain no user names and no p
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = REPORT
     parser.add_argument("file", nargs="*", help="the .pte program; with --report, none or several")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
+    add_data(parser)
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to measure (forward)")
     parser.add_argument("--seconds", type=number(above=0), default=1.0, metavar="S", help="time for each point (1)")
     parser.add_argument("--plot", metavar="PNG", help="plot rates or times by size; requires matplotlib")

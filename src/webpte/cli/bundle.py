@@ -15,7 +15,7 @@ from ..text import plural, size
 from . import interrupts
 from .generation_options import add_tokenizer
 from .output import print_json
-from .parsing import add_json, add_max_context, check_folder, check_input, integer
+from .parsing import add_data, add_json, add_max_context, check_folder, check_input, integer
 from .programs import open_source
 from .terminal import bars, open_page
 
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file", nargs="?", help="a .pte program or a checkpoint; with --check, a folder of ops or nothing"
     )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write or replace")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
+    add_data(parser)
     add_max_context(parser)
     parser.add_argument("--name", metavar="TEXT", help="title of the page (the file's name)")
     add_tokenizer(parser)

@@ -203,11 +203,24 @@ def add_program(parser: argparse.ArgumentParser, bundle: bool = False, model: bo
     """Add the arguments that name a program and its constants. With `model`, checkpoints are built on first use."""
     kinds = MODEL if model else f"{PROGRAM}, or the folder of a bundle" if bundle else PROGRAM
     parser.add_argument("file", help=kinds)
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
+    add_data(parser)
     if model:
         add_max_context(parser)
     else:
         parser.set_defaults(downloads=("file",))
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what a program needs besides its file."""
+    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
+    parser.add_argument(
+        "--import",
+        action="append",
+        default=[],
+        dest="imports",
+        metavar="MODULE",
+        help="import a module, or a .py file, that registers ops",
+    )
 
 
 def add_max_context(parser: argparse.ArgumentParser) -> None:

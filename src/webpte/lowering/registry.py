@@ -35,7 +35,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from ..errors import GraphError
+from ..errors import GraphError, UnsupportedError
 from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
@@ -222,6 +222,7 @@ def _defaults_of(name: str, default: Any) -> dict[str, Any]:
 
 
 NO_TRAITS = OpTraits()
+CUSTOM_OPS = "webpte.ops"  # the group of entry points of packages with ops
 _OPS: dict[str, Op] = {}
 _KERNELS: dict[str, Op] = {}
 
@@ -301,10 +302,24 @@ def _out_variant(name: str) -> str | None:
 
 @functools.cache
 def _discover() -> None:
-    """Import every module of every family, which registers its ops. There is no list of ops."""
+    """Import every module of every family, which registers its ops. There is no list of ops.
+
+    Entry points of installed packages in the group `webpte.ops` are modules with further ops.
+    """
     name = f"{__package__.rpartition('.')[0]}.ops"
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         importlib.import_module(module.name)
+    from importlib.metadata import entry_points  # importing webpte needs none
+
+    for entry in entry_points(group=CUSTOM_OPS):
+        try:
+            entry.load()
+        except Exception as error:
+            raise UnsupportedError(
+                f"entry point {entry.name} of {CUSTOM_OPS}: {entry.value} cannot be imported: "
+                f"{type(error).__name__}: {error}",
+                code="entry_point",
+            ) from error
 
 
 def find(call: Call) -> Op | None:

@@ -255,7 +255,7 @@ OTHER_RELEASE = (
 ON_CPU = 'Or let the CPU run them, slowly: load(path, fallback="cpu").'
 NO_KERNEL = (
     "webpte has no kernel for this op, and a file may not call torch's. Remove it from the module, or register an op "
-    f"of your own: {DOCUMENTATION}/extending.html."
+    f"of your own: {DOCUMENTATION}/extending.html. Commands import its module with --import MODULE."
 )
 
 

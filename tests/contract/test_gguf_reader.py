@@ -9,8 +9,9 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models import gguf_talker
-from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
 from webpte.checkpoints.gguf_reader import read_header
+from webpte.llm.defaults import read_generation_config
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +107,17 @@ def test_gguf_tensor_outside_file_or_overlapping_is_refused(tmp_path, honest, ch
 def test_keys_of_another_type_or_size_are_refused(tmp_path, changes):
     with raises(webpte.FormatError, next(iter(changes)).rpartition(".")[2] if "block" not in str(changes) else ""):
         read_checkpoint(gguf_talker.write(tmp_path / "changed.gguf", changes))
+
+
+def test_sampling_keys_are_the_defaults_of_the_program(tmp_path, caplog):
+    """Keys without an equal setting are named when the program is loaded."""
+    sampling = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "penalty_repeat": 1.1, "mirostat": 2}
+    keys = {f"general.sampling.{name}": value for name, value in sampling.items()}
+    source = read_checkpoint(gguf_talker.write(tmp_path / "sampling.gguf", keys))
+    path = tmp_path / "model.pte"
+    write_tokenizer_files(source, path)
+    defaults = read_generation_config(tmp_path / "model.generation_config.json")
+    assert defaults == {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.1}
+    assert "general.sampling.mirostat = 2" in caplog.text
+    greedy = read_checkpoint(gguf_talker.write(tmp_path / "greedy.gguf", {"general.sampling.temp": 0.0}))
+    assert "do_sample" not in greedy.generation_config

@@ -13,7 +13,7 @@ from tests.support.harness.errors import raises
 from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, PROCESSOR, SPECIAL, write_lfm2_vl
 from tests.support.models.tiny_vlm import picture
 from webpte.builder import build_program
-from webpte.errors import FormatError, InputError
+from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
 from webpte.llm.image_processor import image_processor
 
@@ -162,6 +162,15 @@ def test_image_of_extreme_proportions_is_refused():
 def test_patch_processor_other_declaration_is_refused(field, value):
     with raises(FormatError, field, code="invalid_field"):
         image_processor("here", {**DEFAULT, field: value})
+
+
+def test_fields_of_a_processor_that_are_not_applied_are_named(caplog):
+    image_processor("here", {**DEFAULT, "processor_class": "x", "video_size": {"longest_edge": 5}})
+    assert not caplog.records
+    image_processor("here", {**DEFAULT, "gamma": 2.2, "temporal_patch_size": 4})
+    assert "gamma = 2.2: an unknown field" in caplog.text and "temporal_patch_size = 4" in caplog.text
+    with raises(UnsupportedError, "do_center_crop", code="image_processor"):
+        image_processor("here", {**DEFAULT, "do_center_crop": True})
 
 
 def test_processor_of_another_encoder_is_refused():

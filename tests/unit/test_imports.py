@@ -17,7 +17,7 @@ PACKAGE = "webpte"
 
 # What everyone may import.
 COMMON = {
-    "budgets", "deferred", "environment", "errors", "folders", "host_memory", "image_files", "json_files",
+    "budgets", "deferred", "environment", "errors", "fields", "folders", "host_memory", "image_files", "json_files",
     "partial_files", "progress", "sources", "suppress_output", "task_file", "text", "typing", "version", "web_files",
 }  # fmt: skip
 
@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "deferred": set(),  # names that come when they are asked for
     "environment": set(),  # variables, read in this module only
     "errors": set(),
+    "fields": set(),  # files of others, read by name in checkpoints and language models
     "folders": set(),  # the user's folders of caches, data and state
     "image_files": set(),  # opened by vision, and by tools as inputs
     "json_files": set(),  # beside a model, of whatever kind

@@ -10,7 +10,14 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM
-from webpte.llm.defaults import OWN_DEFAULTS, apply_defaults, check_defaults, describe_defaults, read_generation_config
+from webpte.llm.defaults import (
+    OWN_DEFAULTS,
+    apply_defaults,
+    check_defaults,
+    describe_defaults,
+    read_end_tokens,
+    read_generation_config,
+)
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 
@@ -30,6 +37,27 @@ def test_generation_config_with_sampling_gives_its_fields(tmp_path):
     assert config(tmp_path, do_sample=True, temperature=0.6, top_p=0.9) == {"temperature": 0.6, "top_p": 0.9}
     assert config(tmp_path, do_sample=True, top_k=64) == {"temperature": 1.0, "top_k": 64}
     assert config(tmp_path, repetition_penalty=1.1) == {"temperature": 0.0, "repetition_penalty": 1.1}
+
+
+def test_generation_config_fields_that_are_not_applied_are_named(tmp_path, caplog):
+    config(tmp_path, do_sample=True, top_k=3, no_repeat_ngram_size=3, suppress_tokens=[5], num_beams=1, max_length=20)
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert "no_repeat_ngram_size = 3" in text and "suppress_tokens = [5]" in text
+    assert not any(name in text for name in ("top_k", "num_beams", "max_length", "do_sample"))
+    caplog.clear()
+    config(tmp_path, newest_filter=0.5)
+    assert "newest_filter = 0.5: an unknown field" in caplog.text
+
+
+def test_end_tokens_are_those_of_the_generation_config(tmp_path):
+    path = tmp_path / "generation_config.json"
+    for fields, expected in (({}, ()), ({"eos_token_id": 5}, (5,)), ({"eos_token_id": [5, 7]}, (5, 7))):
+        path.write_text(json.dumps(fields))
+        assert read_end_tokens(path) == expected
+    path.write_text('{"eos_token_id": ["5"]}')
+    with raises(webpte.FormatError, code="eos_token_id"):
+        read_end_tokens(path)
 
 
 def test_generation_config_with_invalid_values_is_a_format_error(tmp_path):

@@ -1,21 +1,22 @@
 """Read config.json and GGUF keys into an `Architecture`.
 
-The set of fields is closed: a field is read, known to have no effect, or refused by name. A model that is wrong by a
-few percent still produces fluent text, so an unknown field is never skipped. Null and empty mean that a field is unset.
-No other value of an unknown field is accepted, including `false` and 0: `use_rope: false` would switch off rotary
-embeddings, which are on here.
+The set of fields is closed: a field is read, known to have no effect, or refused by name (see `webpte.fields`). A model
+that is wrong by a few percent still produces fluent text, so an unknown field is never skipped. No value of an unknown
+field is accepted but null and empty ones, also not `false` and 0: `use_rope: false` would switch off rotary embeddings,
+which are on here.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import FormatError, UnsupportedError
+from ..fields import FieldRule as FieldRule
+from ..fields import ReadFields, as_json
 from .architecture import MAX_LAYERS, Architecture, LayerSpec, Rope
 
 MAX_DIM_SIZE = 1 << 20  # of hidden sizes, layers and vocabularies
@@ -24,27 +25,14 @@ MAX_TOKEN_ID = (1 << 31) - 1
 MIN_NUMBER, MAX_NUMBER = 1e-30, 1.001e30  # limits of factors: products of larger ones would not be finite
 
 
-class FieldRule(NamedTuple):
-    """A field that changes what a model computes, unless it has a neutral value."""
-
-    neutral: tuple[Any, ...] | Callable[[Any], bool]
-    effect: str  # of other values
-
-    def is_neutral(self, value: Any) -> bool:
-        return self.neutral(value) if callable(self.neutral) else value in self.neutral
-
-
-class Fields:
-    """The fields of one checkpoint, by name; `where` is named in errors.
+class Fields(ReadFields):
+    """The fields of one checkpoint, by name, with their types.
 
     Code that reads a field accepts every value of it. `refuse_unread` checks the fields that were not read.
     """
 
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
-        self.where = where
-        self.values = values
-        self.prefix = ""  # of the names that are read, such as "llama." in GGUF files
-        self._read: set[str] = set()
+        super().__init__(where, values)
         self._refused: dict[str, str] = {}
 
     def with_prefix(self, prefix: str) -> Fields:
@@ -57,12 +45,6 @@ class Fields:
         """Raise an error that lists the fields of these names that are missing."""
         if missing := [self.prefix + name for name in names if self.get(name) is None]:
             raise FormatError(f"{self.where}: missing field {', '.join(missing)}", code="missing_field")
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field; null counts as absent."""
-        self._read.add(self.prefix + name)
-        value = self.values.get(self.prefix + name)
-        return default if value is None else value
 
     def integer(self, name: str, default: int | None = None, maximum: int = MAX_DIM_SIZE) -> int:
         """Return an integer from 1 to `maximum`."""
@@ -145,22 +127,13 @@ class Fields:
 
     def refuse_unread(self, ignored: Callable[[str], bool], rules: Mapping[str, FieldRule], hint: str = "") -> None:
         """Raise one error that lists every field that changes what is computed; `ignored` fields have no effect."""
-        refused = dict(self._refused)
-        unknown = False
-        for name, value in self.values.items():
-            unset = value is None or (isinstance(value, str | list | tuple | dict) and not value)
-            if unset or name in self._read or ignored(name):
-                continue
-            rule = rules.get(name)
-            if rule is None:
-                unknown = True
-                refused[name] = f"{name} = {as_json(value)}: an unknown field"
-            elif not rule.is_neutral(value):
-                refused[name] = f"{name} = {as_json(value)}: {rule.effect}"
+        unread = self.unread(ignored, rules)
+        refused = self._refused | unread
         if not refused:
             return
         count = "a field that is" if len(refused) == 1 else f"{len(refused)} fields that are"
         lines = [f"{self.where} has {count} not supported:", *(f"  {line}" for line in refused.values())]
+        unknown = any(name not in rules for name in unread)
         raise UnsupportedError(
             "\n".join(lines + [hint] * (unknown and bool(hint))), list(refused), code="unsupported_field"
         )
@@ -172,12 +145,6 @@ def is_token_id(value: object) -> bool:
 
 def _is_factor(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and MIN_NUMBER <= value <= MAX_NUMBER
-
-
-def as_json(value: Any) -> str:
-    """Return a value as JSON, cut to one line of a message."""
-    text = json.dumps(value, default=str, ensure_ascii=True)
-    return text if len(text) <= 90 else f"{text[:87]}..."
 
 
 _ANY = ("rope_type", "type", "rope_theta", "partial_rotary_factor")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import FormatError
 from .architecture import Architecture
@@ -26,7 +28,7 @@ ROTARY_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors
 
 # Namespaces and keys without effect on the model -> their contents.
 _WITHOUT_EFFECT = {
-    "general.": "origin and storage of the file",
+    "general.": "origin and storage of the file, and sampling defaults, which are read separately",
     "tokenizer.": "the tokenizer and the chat template, which are read separately",
     "quantize.": "how its weights were quantized",
     "mradermacher.": "the converter",
@@ -68,6 +70,22 @@ _WITHOUT_EFFECT_OF_MODELS = {
     "context_length": "training context, which is read separately; rotary tables are computed for any position",
     "vocab_size": "the tokens of the tokenizer are counted",
 }
+
+
+# Keys of sampling defaults -> their names in generation_config.json. Others keep their names, and are reported there.
+_SAMPLING = {"top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "temp": "temperature"}
+_SAMPLING |= {"penalty_repeat": "repetition_penalty"}
+_SAMPLING_PREFIX = "general.sampling."
+
+
+def sampling_defaults(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the sampling defaults of a file, as generation_config.json has them. A temperature of 0 is greedy."""
+    stored = {key: value for key, value in values.items() if key.startswith(_SAMPLING_PREFIX)}
+    config = {
+        _SAMPLING.get(key.removeprefix(_SAMPLING_PREFIX), key): float(f"{value:.7g}") if type(value) is float else value
+        for key, value in stored.items()  # 0.6, not the nearest f32
+    }
+    return {"do_sample": True, **config} if config.get("temperature") else config
 
 
 def is_ignored_key(key: str, architecture: str) -> bool:
@@ -114,6 +132,7 @@ def read_gguf(path: Path) -> Checkpoint:
         bos_id=keys.token_id("bos_token_id"),
         eos_ids=end_ids(str(path), [end for end in ends if end is not None], family.end_tokens, tokenizer),
         special_tokens=special_tokens(fields),
+        generation_config=sampling_defaults(values),
         vision=vision,
         context=fields.with_prefix(f"{architecture}.").context("context_length"),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
+from ..fields import as_json
 from ..llm.tokenizer_formats import (
     CONTRACTIONS,
     CONTROL,
@@ -16,7 +17,7 @@ from ..llm.tokenizer_formats import (
     WHITESPACE,
     sentencepiece_bpe,
 )
-from .config import Fields, as_json
+from .config import Fields
 
 SPACE = "\u2581"  # in place of spaces, in the tokens of Gemma 4
 UNMERGED = -1  # beside the types of tokens: a normal token that no merge makes, such as <h1> of Gemma 4

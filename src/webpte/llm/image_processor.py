@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError, UnsupportedError
+from ..fields import FieldRule, ReadFields
 from ..json_files import read_json_object
 from ..typing import Array
 from . import image_processors
@@ -127,7 +128,8 @@ def read_image_processor(path: Path) -> ImageProcessor:
 
 def image_processor(where: str, fields: Mapping[str, Any]) -> ImageProcessor:
     """Return the processor of the fields of a preprocessor_config.json; `where` is named in errors."""
-    name = str(fields.get("image_processor_type", fields.get("feature_extractor_type")))
+    read = ReadFields(where, fields)
+    name = str(read.get("image_processor_type", read.get("feature_extractor_type")))
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     if name not in _readers():
@@ -137,35 +139,56 @@ def image_processor(where: str, fields: Mapping[str, Any]) -> ImageProcessor:
             got=name,
             code="image_processor",
         )
-    processor: ImageProcessor = _readers()[name].read(where, fields)
+    processor: ImageProcessor = _readers()[name].read(where, read)
+    read.warn_unread(_IGNORED.__contains__, _RULES)
     return processor
 
 
-def pixel_steps(where: str, fields: Mapping[str, Any], resample: str) -> dict[str, Any]:
-    """Return the fields of an ImageProcessor; `resample` is the default filter."""
+# Fields of steps that are refused or switched off, of other parts of the model, of videos and of the file's origin.
+_IGNORED = {
+    "processor_class", "auto_map", "feature_extractor_type", "crop_size", "pad_size", "data_format", "device",
+    "input_data_format", "return_tensors", "disable_grouping", "default_to_square", "return_row_col_info",
+    "pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops", "pan_and_scan_min_ratio_to_activate",
+    "image_seq_length", "image_seq_len", "max_num_patches", "video_sampling", "video_size", "num_frames", "fps",
+    "use_image_special_tokens",
+}  # fmt: skip
+_RULES = {"temporal_patch_size": FieldRule((2,), "patches of another number of frames")}
+
+
+def pixel_steps(
+    where: str,
+    fields: ReadFields,
+    resample: str,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.5, 0.5, 0.5),
+) -> dict[str, Any]:
+    """Return the fields of an ImageProcessor. Defaults are those of the kind of processor."""
     steps = ("do_resize", "do_rescale", "do_normalize", "do_pad", "do_convert_rgb")
-    for step in steps:
-        if fields.get(step) not in (True, None):
+    for step, value in {**dict.fromkeys(steps, True), "do_center_crop": False}.items():
+        if fields.get(step, value) is not value:
             raise UnsupportedError(
-                argument=f"{where}: {step}", expected="true", got=fields[step], code="image_processor"
+                argument=f"{where}: {step}",
+                expected="true" if value else "false",
+                got=fields.get(step),
+                code="image_processor",
             )
     number = fields.get("resample", FILTERS.index(resample))
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(FILTERS):
         raise invalid_field(where, "resample", f"an integer from 0 to {len(FILTERS) - 1}", number)
-    std = _numbers(where, fields, "image_std")
+    factor = fields.get("rescale_factor", 1 / 255)
+    std = _numbers(where, "image_std", fields.get("image_std", list(std)))
     if min(map(abs, std)) < 1 / MAX_FACTOR:
         raise invalid_field(where, "image_std", f"numbers of at least {1 / MAX_FACTOR:g}", std)
     return {
         "resample": FILTERS[number],
-        "scale": _numbers(where, {"rescale_factor": [fields.get("rescale_factor", 1 / 255)] * 3}, "rescale_factor")[0],
-        "mean": _numbers(where, fields, "image_mean"),
+        "scale": _numbers(where, "rescale_factor", [factor] * 3)[0],
+        "mean": _numbers(where, "image_mean", fields.get("image_mean", list(mean))),
         "std": std,
     }
 
 
-def _numbers(where: str, fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
+def _numbers(where: str, name: str, value: Any) -> tuple[float, ...]:
     """Return three numbers, one for each channel."""
-    value = fields.get(name, [0.5] * 3)
     numbers = isinstance(value, list) and all(type(each) in (int, float) and abs(each) <= MAX_FACTOR for each in value)
     if not numbers or len(value) != 3:
         raise invalid_field(where, name, f"three numbers of at most {MAX_FACTOR:g}", value)

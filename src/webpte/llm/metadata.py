@@ -21,7 +21,7 @@ from ..sources import beside
 from ..task_file import LANGUAGE_RERANKING, task_of, task_path
 from ..text import plural, shell_word
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
-from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
+from .defaults import OWN_DEFAULTS, check_defaults, read_end_tokens, read_generation_config
 from .engine.encoder import FORWARD, LanguageMethods
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 from .image_processor import BIDIRECTIONAL_METHOD, SECTIONS_METHOD
@@ -134,13 +134,15 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
             hint=f"Put {path.stem}.tokenizer.json there, or pass the path of another.",
             code="no_tokenizer",
         )
+    generation = beside(path, "generation_config.json")
+    ends = read_end_tokens(generation)
     return ModelMetadata(
         tokenizer,
         beside(path, "tokenizer_config.json"),
         _chat_template(path),
-        numbers(metadata(program, "get_eos_ids", metadata(program, "get_eos_id", ()))),
+        tuple(dict.fromkeys((*numbers(metadata(program, "get_eos_ids", metadata(program, "get_eos_id", ()))), *ends))),
         next(iter(numbers(metadata(program, "get_bos_id", ()))), None),
-        read_generation_config(beside(path, "generation_config.json")),
+        read_generation_config(generation),
         beside(path, "preprocessor_config.json"),
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import FormatError, UnsupportedError
+from ...fields import ReadFields
 from ...typing import Array
 from ..image_processor import MAX_SIDE_PIXELS, ImageProcessor, Tiles, image_pixels, invalid_field, pixel_steps
 
@@ -46,7 +47,7 @@ class SquareProcessor(ImageProcessor):
         return self
 
 
-def read(where: str, fields: Mapping[str, Any]) -> SquareProcessor:
+def read(where: str, fields: ReadFields) -> SquareProcessor:
     """Return the processor of the fields of a preprocessor_config.json; `where` is named in errors."""
     if fields.get("do_pan_and_scan"):
         raise UnsupportedError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import FormatError
+from ...fields import ReadFields
 from ...typing import Array
 from ..image_processor import MAX_SIDE_PIXELS, ImageProcessor, Size, Tiles, image_pixels, invalid_field, pixel_steps
 
@@ -98,7 +99,7 @@ class TileProcessor(ImageProcessor):
         return max(height, self.side), max(width, self.side)
 
 
-def read(where: str, fields: Mapping[str, Any]) -> TileProcessor:
+def read(where: str, fields: ReadFields) -> TileProcessor:
     """Return the processor of the fields of a preprocessor_config.json; `where` is named in errors."""
     split = fields.get("do_image_splitting", True)
     if not isinstance(split, bool):
@@ -111,7 +112,7 @@ def read(where: str, fields: Mapping[str, Any]) -> TileProcessor:
     )
 
 
-def _longest_edge(where: str, fields: Mapping[str, Any], name: str, default: int) -> int:
+def _longest_edge(where: str, fields: ReadFields, name: str, default: int) -> int:
     value = fields.get(name, {"longest_edge": default})
     edge = value.get("longest_edge") if isinstance(value, dict) else None
     if not isinstance(edge, int) or isinstance(edge, bool) or not 1 <= edge <= MAX_SIDE_PIXELS:

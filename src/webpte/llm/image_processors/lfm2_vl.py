@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import FormatError, InputError
+from ...fields import ReadFields
 from ...typing import Array
 from ..image_processor import MAX_SIDE_PIXELS, ImageProcessor, Size, Tiles, image_pixels, invalid_field, pixel_steps
 
@@ -166,7 +167,7 @@ def resize_weights(source: int, target: int) -> Array:
     return result
 
 
-def read(where: str, fields: Mapping[str, Any]) -> PatchProcessor:
+def read(where: str, fields: ReadFields) -> PatchProcessor:
     """Return the processor of the fields of a preprocessor_config.json; `where` is named in errors."""
 
     def integer(name: str, default: int, least: int = 1, most: int = MAX_SIDE_PIXELS) -> int:

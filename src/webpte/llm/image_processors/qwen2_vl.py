@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import FormatError, InputError
+from ...fields import ReadFields
 from ...typing import Array
 from ..image_processor import MAX_SIDE_PIXELS, ImageProcessor, Size, Tiles, image_pixels, invalid_field, pixel_steps
 
@@ -141,7 +142,7 @@ def corner_weights(source: int, target: int) -> Array:
     return result
 
 
-def read(where: str, fields: Mapping[str, Any]) -> GridProcessor:
+def read(where: str, fields: ReadFields) -> GridProcessor:
     """Return the processor of the fields of a preprocessor_config.json; `where` is named in errors."""
     size = fields.get("size") or {}
     if not isinstance(size, dict):
@@ -154,7 +155,7 @@ def read(where: str, fields: Mapping[str, Any]) -> GridProcessor:
         return value
 
     least = integer("min_pixels", size.get("shortest_edge", 56 * 56), MAX_PIXELS)
-    steps = pixel_steps(where, {"image_mean": _MEAN, "image_std": _STD, **fields}, "bicubic")
+    steps = pixel_steps(where, fields, "bicubic", _MEAN, _STD)
     return GridProcessor(
         **steps,
         patch_side=integer("patch_size", 14, MAX_SIDE_PIXELS),

@@ -1,0 +1,40 @@
+"""Fields that transformers' generation config and image processors have: each is applied, ignored or has a rule."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+import pytest
+
+from webpte.llm.defaults import read_generation_config
+from webpte.llm.image_processor import image_processor
+
+MARK = "mark"  # a value that no field has
+
+
+def test_generation_config_fields_are_known(tmp_path, caplog):
+    from transformers import GenerationConfig
+
+    names = [name for name in vars(GenerationConfig()) if name not in ("top_k", "top_p", "min_p", "repetition_penalty")]
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({name: MARK for name in names}))
+    read_generation_config(path)
+    assert "unknown field" not in caplog.text
+    assert caplog.text.count(MARK) > 15  # those with an effect
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("gemma3.image_processing_pil_gemma3", "Gemma3ImageProcessorPil"),
+        ("idefics3.image_processing_pil_idefics3", "Idefics3ImageProcessorPil"),
+        ("smolvlm.image_processing_pil_smolvlm", "SmolVLMImageProcessorPil"),
+        ("qwen2_vl.image_processing_pil_qwen2_vl", "Qwen2VLImageProcessorPil"),
+    ],
+)
+def test_image_processor_default_fields_are_known(module, name, caplog):
+    kind: Any = getattr(importlib.import_module(f"transformers.models.{module}"), name)
+    image_processor("here", json.loads(kind().to_json_string()))
+    assert "not applied" not in caplog.text

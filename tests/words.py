@@ -1,6 +1,7 @@
 """Report words and names that the project does not use, and docstrings that do not begin with an imperative verb.
 
 python -m tests.words [FOLDER or FILE...]    # every hit as file:line, and exit code 1 if there is one
+python -m tests.words --lengths              # the words of each handwritten page
 
 A line of Markdown, Python, JavaScript or HTML is searched as it is; fences that show what a program printed are left
 out, because that text belongs to the program. Of tests and bench, comments, docstrings and names are searched: their
@@ -18,6 +19,8 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests import page_lengths
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = ("src", "docs", "README.md", "CONTRIBUTING.md", "web/src", "web/pages", "tests", "bench")
@@ -185,8 +188,16 @@ def files(places: Sequence[Path]) -> Iterator[Path]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.words", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("places", nargs="*", type=Path, default=[ROOT / name for name in DEFAULT])
-    results = [hit for path in files(parser.parse_args(arguments).places) for hit in hits(path.resolve())]
+    parser.add_argument("places", nargs="*", type=Path)
+    parser.add_argument("--lengths", action="store_true", help="print the words of each handwritten page")
+    options = parser.parse_args(arguments)
+    places = options.places or [ROOT / name for name in DEFAULT]
+    results = [str(hit) for path in files(places) for hit in hits(path.resolve())]
+    if options.lengths or not options.places:
+        words = page_lengths.lengths()
+        results += page_lengths.problems(words)
+    if options.lengths:
+        print(*(f"{number:6,} {name}" for name, number in sorted(words.items(), key=lambda item: item[1])), sep="\n")
     print(*results, f"{len(results)} hits", sep="\n")
     return int(bool(results))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests import words
+from tests import page_lengths, words
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,23 @@ def test_strings_of_tests_are_not_hits(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", words.KEYED)
 def test_keyed_files_exist(place):
     assert (words.ROOT / place).exists()
+
+
+def test_count_leaves_out_screens_and_generated_parts():
+    text = "# A page\n\n```output\nmany words\n```\n\n```python\nx = 1\n```\n"
+    text += "<!-- a: begin -->\n| 1 | 2 |\n<!-- a: end -->\n"
+    assert page_lengths.count(text + "<!-- more -->\nwords\n<!-- end more -->\nIts end.\n") == 2 + 3 + 2
+
+
+def test_lengths_beyond_a_limit_are_problems():
+    words = dict.fromkeys(("docs/web.md", "docs/security.md", "CHANGELOG.md"), page_lengths.USER_PAGE)
+    assert not list(page_lengths.problems(words))
+    (longer,) = page_lengths.problems({"docs/web.md": page_lengths.USER_PAGE + 1})
+    assert longer.startswith("docs/web.md: 2,001 words; at most 2,000")
+    many = {f"docs/{n}.md": page_lengths.USER_PAGE for n in range(page_lengths.TOTAL // page_lengths.USER_PAGE + 1)}
+    (total,) = page_lengths.problems(many)
+    assert total == "handwritten pages: 56,000 words; at most 55,000"
+
+
+def test_handwritten_pages_are_within_their_limits():
+    assert not list(page_lengths.problems(page_lengths.lengths()))

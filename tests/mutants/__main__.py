@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from tests.mutants.models import MODEL_MUTANTS
 from tests.mutants.planting import FAILED, STALE, status
 from tests.mutants.table import MUTANTS
 
 
 def main(words: Sequence[str]) -> int:
-    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    chosen = [
+        mutant for mutant in (*MUTANTS, *MODEL_MUTANTS) if not words or any(word in mutant.name for word in words)
+    ]
     survivors = 0
     for mutant in chosen:
         actual = status(mutant, mutant.test)

@@ -137,8 +137,8 @@ MUTANTS = (
     Mutant(
         "q4 scales by lanes without first",
         "ops/q4/linear_q4_lanes.wgsl",
-        'let s = {{ "load / %du * p.scale_stride + " % group_loads if group_loads }}p.first;',
-        'let s = {{ "load / %du * p.scale_stride" % group_loads if group_loads else "0u" }};',
+        '"(p.first + column) / %du" % wide if aligned else "p.first" }};',
+        '"column / %du" % wide if aligned else "0u" }};',
         "tests/gpu/test_large_weights.py",
     ),
     Mutant(
@@ -487,8 +487,8 @@ MUTANTS = (
     Mutant(
         "prompts are not computed in chunks beside decoding requests",
         "llm/engine/scheduler.py",
-        "budget.tokens = self.policy.prefill_tokens(num_decode, self._limits.max_batch_tokens)",
-        "budget.tokens = self._limits.max_batch_tokens - num_decode",
+        "budget.tokens = self.policy.prefill_tokens(num_decode, max_tokens)",
+        "budget.tokens = max_tokens - num_decode",
         "tests/unit/test_engine.py tests/unit/test_engine_thread.py",
     ),
     Mutant(

@@ -81,6 +81,7 @@ PARTS = (
     part("catalog", 20, "python -m tests.catalog.run"),
     part("random-modules", 60, "python -m tests.random_modules --count 300"),
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),
+    part("random-models", 90, "python -m tests.support.harness.random_models 400"),
     part("random-states", 90, "python -m tests.support.harness.random_states 2000"),
     part("properties", 60, "pytest --hypothesis-profile=night -m hypothesis tests/unit tests/gpu"),
     part("special", 30, "python -m tests.special"),

@@ -101,11 +101,11 @@ def tokens(count: int = PREFILL + DECODE) -> list[int]:
     return [int(token) for token in np.random.default_rng(3).integers(3, VOCABULARY, count)]
 
 
-def write_tokenizer(path: Path) -> None:
+def write_tokenizer(path: Path, count: int = VOCABULARY) -> None:
     """A character per token."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    tokenizer = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(VOCABULARY)}, unk_token="?"))
+    tokenizer = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(count)}, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.save(str(path))

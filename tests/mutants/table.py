@@ -919,10 +919,17 @@ MUTANTS = (
         "tests/contract/test_adapters.py -k restored",
     ),
     Mutant(
+        "exclusive bounds of draft 4 are numbers in pages",
+        "web/src/language/schema.js",
+        'if (typeof exclusiveMinimum === "boolean") exclusiveMinimum = exclusiveMinimum ? minimum : -Infinity;',
+        "",
+        "web/test/schema.test.js",
+    ),
+    Mutant(
         "strings of raw arguments are guessed from their text",
         "llm/call_values.py",
-        'if types == {"string"}:',
-        "if False:",
+        "    types = json_types(schema, root)\n    try:",
+        "    types = JSON_TYPES\n    try:",
         "tests/unit/test_tool_calls.py",
     ),
     Mutant(

@@ -63,6 +63,27 @@ test("numbers between bounds, digit by digit", () => {
   check({ type: "integer", exclusiveMinimum: 1, exclusiveMaximum: 3 }, ["2"], ["1", "3"]);
 });
 
+test("numbers: exclusive bounds of draft 4 are booleans", () => {
+  check({ type: "number", minimum: 0, exclusiveMinimum: true }, ["0.5", "2"], ["0", "-1", "0.0"]);
+  check(
+    { type: "integer", minimum: 0, exclusiveMinimum: false, maximum: 3, exclusiveMaximum: true },
+    ["0", "2"],
+    ["3"],
+  );
+  check({ type: "number", exclusiveMinimum: true }, ["-5", "0", "1"], ["x"]);
+});
+
+test("keywords with values of other types are refused by name", () => {
+  const wrong = {
+    ...{ minimum: "x", maximum: null, exclusiveMinimum: "1", exclusiveMaximum: [2], minLength: "3", maxLength: -1 },
+    ...{ minItems: 1.5, maxItems: true, required: "a", properties: [], prefixItems: {} },
+  };
+  for (const [key, value] of Object.entries(wrong)) {
+    refused({ [key]: value }, new RegExp(`^json_schema#/${key}: expected .*, got `));
+  }
+  refused({ properties: null }, /^json_schema#\/properties: expected an object, got null/);
+});
+
 test("integers of a small range: exactly those within are allowed", () => {
   const automaton = compileSchema({ type: "integer", minimum: -37, maximum: 142 });
   for (let number = -400; number <= 400; number++) {
@@ -98,6 +119,12 @@ test("objects: properties come in order, optional ones may be missing", () => {
     ['{"a": 1}', '{"a": 1, "b": null}'],
     ["{}", '{"b": null}', '{"b": null, "a": 1}', '{"a": 1, "c": 2}', '{"a":1}'],
   );
+});
+
+test("objects: names that are integers come first, as in every object of JavaScript", () => {
+  const properties = { a: { type: "null" }, 1: { type: "null" }, 0: { type: "null" } };
+  const schema = { type: "object", properties, required: ["a", "1", "0"], additionalProperties: false };
+  check(schema, ['{"0": null, "1": null, "a": null}'], ['{"a": null, "1": null, "0": null}']);
 });
 
 test("objects: other keys are those that no property has, however they begin", () => {

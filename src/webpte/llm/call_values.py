@@ -165,8 +165,6 @@ def read_raw(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     schema states types, Python's words are read as well.
     """
     types = json_types(schema, root)
-    if types == {"string"}:
-        return text
     try:
         value = read_json(text)
     except (ValueError, RecursionError):

@@ -23,6 +23,17 @@ const KEYWORDS = {
   boolean: [],
   null: [],
 };
+const NUMBER = ["a number", Number.isFinite];
+const COUNT = ["an integer of at least 0", (/** @type {any} */ value) => Number.isSafeInteger(value) && value >= 0];
+const EXCLUSIVE = ["a number or a boolean", (/** @type {any} */ value) => Number.isFinite(value) || value === !!value];
+const LIST = ["a list", Array.isArray];
+/** What the value of a keyword is, and its check. @type {Record<string, any[]>} */
+const VALUES = {
+  ...Object.fromEntries("minItems maxItems minLength maxLength".split(" ").map((key) => [key, COUNT])),
+  ...{ minimum: NUMBER, maximum: NUMBER, exclusiveMinimum: EXCLUSIVE, exclusiveMaximum: EXCLUSIVE },
+  ...{ required: LIST, prefixItems: LIST },
+  properties: ["an object", (/** @type {any} */ value) => value && typeof value === "object" && !Array.isArray(value)],
+};
 const SUPPORTED = ["type", ...Object.values(KEYWORDS).flat()];
 const ALONE = ["$ref", "anyOf", "oneOf", "allOf"]; // with annotations beside them only
 const ALL_TYPES = ["object", "array", "string", "number", "boolean", "null"];
@@ -77,6 +88,11 @@ class Compiler {
     if ("enum" in schema || "const" in schema) return literals(schema, keys, types, path);
     const unsupported = keys.find((key) => !SUPPORTED.includes(key));
     if (unsupported) throw schemaError(`${path}/${unsupported}`, `${unsupported} is not supported`);
+    for (const key of keys) {
+      const [expected, isValid] = VALUES[key] ?? ["", () => true];
+      if (!isValid(schema[key]))
+        throw schemaError(`${path}/${key}`, `expected ${expected}, got ${JSON.stringify(schema[key])}`);
+    }
     return choice(...types.map((type) => this.#typed(type, schema, path)));
   }
 
@@ -187,7 +203,10 @@ class Compiler {
 /** @param {any} schema @param {boolean} integer */
 function bounds(schema, integer) {
   const { minimum = -Infinity, maximum = Infinity } = schema;
-  const { exclusiveMinimum = -Infinity, exclusiveMaximum = Infinity } = schema;
+  let { exclusiveMinimum = -Infinity, exclusiveMaximum = Infinity } = schema;
+  // In draft 4 of JSON schema they are booleans, and say whether the other bound is exclusive.
+  if (typeof exclusiveMinimum === "boolean") exclusiveMinimum = exclusiveMinimum ? minimum : -Infinity;
+  if (typeof exclusiveMaximum === "boolean") exclusiveMaximum = exclusiveMaximum ? maximum : Infinity;
   const above = exclusiveMinimum >= minimum && exclusiveMinimum > -Infinity;
   const below = exclusiveMaximum <= maximum && exclusiveMaximum < Infinity;
   return { low: above ? exclusiveMinimum : minimum, high: below ? exclusiveMaximum : maximum, above, below, integer };

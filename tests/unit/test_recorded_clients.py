@@ -42,7 +42,7 @@ class Answering(StandIn):
     """Calls the tool or follows the schema of a request, if it has one, and embeds texts."""
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None, client: str = ""
+        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None, *_: Any
     ) -> np.ndarray:
         return np.ones((len(rows), 4), np.float32)
 

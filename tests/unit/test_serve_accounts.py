@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from webpte.serve import accounts as module
-from webpte.serve.accounts import HALF_LIFE_SECONDS, LIGHT_SECONDS, Accounts, FairQueue, Pool
+from webpte.serve.accounts import HALF_LIFE_SECONDS, LIGHT_SECONDS, Accounts, FairQueue, Pool, RequestClock
 from webpte.serve.errors import ApiError
 
 
@@ -154,3 +154,16 @@ def test_wait_for_a_slot_ends_with_503_and_leaves_no_slot_taken():
         assert accounts.totals["thread_seconds"] > 0
 
     pooled(test, slots=1)
+
+
+def test_clock_of_a_request_sums_its_waits_and_ends_all_of_them(clock):
+    request = RequestClock(total=100.0, waiting=60.0)
+    with request.waiting():
+        clock[0] += 25.0
+    clock[0] += 10.0  # computing
+    assert (request.left, request.left_to_wait) == (65.0, 35.0)
+    with request.waiting():
+        clock[0] += 40.0
+    assert request.left == 25.0 and request.left_to_wait < 0.01
+    clock[0] += 40.0
+    assert 0 < request.left < 0.01

@@ -12,6 +12,7 @@ import pytest
 from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.models.tokenizers import byte_level
 from webpte.serve import images
+from webpte.serve.accounts import RequestClock
 from webpte.serve.application import ROUTES, app
 from webpte.serve.config import Config
 from webpte.serve.messages import ModelInfo, Transcribed
@@ -109,7 +110,12 @@ def test_answered_request_has_charged_threads_and_bytes_and_gives_the_bytes_back
     async def check(backend: StandIn, application: Any) -> Any:
         accounts = application.state.service.accounts
         take = accounts.take_bytes
-        accounts.take_bytes = lambda client, amount: (seen.append(amount), take(client, amount))
+
+        def counted(client: str, amount: int) -> None:
+            seen.append(amount)
+            take(client, amount)
+
+        accounts.take_bytes = counted
         response = await Asked(application, path, BODIES[path]).answer()
         assert response.status == 200, response.body
         return accounts
@@ -148,8 +154,9 @@ def test_recordings_are_decoded_when_the_model_is_next_and_their_samples_removed
         service = application.state.service
         addresses = ["127.0.0.1"] * 4 + ["127.0.0.2"] * 4
         asked = [Asked(application, "/v1/audio/transcriptions", recording(), FORM, each) for each in addresses]
-        while len(service.recordings) < 6:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while len(service.recordings) < 6:
+                await asyncio.sleep(0.01)
         at_once, held = len(decoded), service.accounts.totals["media_bytes"]
         go.set()
         statuses = [(await each.answer()).status for each in asked]
@@ -199,7 +206,8 @@ def prepared(application: Any, client: str, uploads: list[images.ImageUpload], f
     from types import SimpleNamespace
 
     folder.mkdir()
-    request: Any = SimpleNamespace(app=application, scope={"state": {"client": client, "held": ExitStack()}})
+    state = {"client": client, "held": ExitStack(), "clock": RequestClock(60.0, 60.0)}
+    request: Any = SimpleNamespace(app=application, scope={"state": state})
     return asyncio.ensure_future(images._prepare(request, None, uploads, folder))  # type: ignore[arg-type]
 
 
@@ -214,8 +222,9 @@ def test_image_of_one_client_waits_for_one_image_of_others_not_for_their_request
             prepared(application, client, [images.ImageUpload(f"{client}{n}") for n in range(8)], tmp_path / client)
             for client in "abcd"
         ]
-        while len(decoders.order) < 4:
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(30):
+            while len(decoders.order) < 4:
+                await asyncio.sleep(0.001)
         before = len(decoders.order)
         await prepared(application, "e", [images.ImageUpload("e")], tmp_path / "e")
         between = decoders.order.index("e") - before
@@ -243,3 +252,29 @@ def test_slow_downloads_keep_no_decoder(serving, monkeypatch, tmp_path):
         await asyncio.gather(*slow)
 
     serving(check)
+
+
+def test_waits_of_a_request_share_one_deadline(serving, monkeypatch):
+    """A request waited for its model, a decoder, a helper and a slot, each with a limit of its own."""
+    seen: list[Any] = []
+    holds: list[float] = []
+
+    async def check(backend: StandIn, application: Any) -> int:
+        generate, hold = backend.generate, backend.hold
+
+        def timed(*arguments: Any, timeouts: Any = None, **more: Any) -> Any:
+            seen.append(timeouts)
+            return generate(*arguments, **more)
+
+        async def slow(name: str, keep_alive: float | None, client: str, timeout: float) -> ModelInfo:
+            holds.append(timeout)
+            await asyncio.sleep(0.2)
+            return await hold(name)
+
+        backend.generate, backend.hold = timed, slow  # type: ignore[method-assign, assignment]
+        return (await Asked(application, "/v1/completions", {"prompt": "hi"}).answer()).status
+
+    assert serving(check, request_timeout=50.0, queue_timeout=60.0, ttft_timeout=120.0) == 200
+    (timeouts,), (hold,) = seen, holds
+    assert hold <= 50 and timeouts.total <= hold - 0.2
+    assert timeouts.queue <= hold - 0.2 and timeouts.first_token <= hold - 0.2

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.harness.errors import raises
-from webpte.errors import Error, FormatError, OutOfMemory
+from webpte.errors import Error, FormatError, InputError, OutOfMemory
 from webpte.serve.backend import Stats
 from webpte.serve.errors import DeadlineExceeded, ModelUnavailable, QueueFull, WorkerUnavailable
-from webpte.serve.fleet import Fleet, FleetLimits
+from webpte.serve.fleet import RECENT_SECONDS, Fleet, FleetLimits
 from webpte.serve.messages import ModelFile, ModelInfo
 
 SIZE = 100  # bytes on the device of a model, unless a test sets others
@@ -319,6 +319,57 @@ def test_keep_alive_of_the_last_request_holds(tmp_path):
         assert states(fleet)["a"] == "unloaded"
 
     fleet_test(test, tmp_path)
+
+
+def test_keep_alive_of_one_client_does_not_unload_what_another_uses(tmp_path):
+    async def test(fleet: Fleet, machine: Machine) -> None:
+        for client in ("b", "a"):
+            await fleet.hold("a", 0.0 if client == "a" else None, client)
+            fleet.release("a")
+        await settle()
+        assert states(fleet)["a"] == "loaded" and not fleet.unload("a", "a")
+        await settle()
+        assert states(fleet)["a"] == "loaded"
+        machine.clock.now += RECENT_SECONDS + 1
+        assert fleet.unload("a", "a")
+        await settle()
+        assert states(fleet)["a"] == "unloaded"
+        await fleet.hold("a", 0.0, "a")  # no other uses it now
+        fleet.release("a")
+        await settle()
+        assert states(fleet)["a"] == "unloaded"
+
+    fleet_test(test, tmp_path)
+
+
+def test_loads_of_one_client_displace_its_own_models_first(tmp_path):
+    async def test(fleet: Fleet, machine: Machine) -> None:
+        for name, client in (("a", "b"), ("b", "a"), ("c", "a"), ("b", "a")):
+            machine.clock.now += 1
+            await fleet.hold(name, None, client)
+            fleet.release(name)
+        assert "unload a" not in machine.log and machine.log.count("unload b") == 1
+
+    fleet_test(test, tmp_path, memory=2 * SIZE)
+
+
+def test_replacement_that_cannot_load_fails_the_only_model_until_a_request_loads_it(tmp_path):
+    """Its file is gone for a while: requests get 503 at once, and the server continues."""
+
+    async def test(fleet: Fleet, machine: Machine) -> None:
+        machine.errors["a"] = InputError("a.pte does not exist", code="missing")
+        worker = fleet._models["a"].worker
+        worker.crashed.set_result(machine.errors["a"])  # type: ignore[union-attr]
+        await settle()
+        assert states(fleet) == {"a": "failed"} and fleet.stats().state == "restarting"
+        with raises(ModelUnavailable, "missing"):
+            await use(fleet, "a")
+        del machine.errors["a"]
+        machine.clock.now += 60
+        await use(fleet, "a")
+        assert states(fleet) == {"a": "loaded"} and fleet.stats().state == "ready"
+
+    fleet_test(test, tmp_path, "a")
 
 
 def test_requests_beyond_the_queue_and_the_timeout_are_refused(tmp_path):

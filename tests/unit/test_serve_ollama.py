@@ -139,13 +139,13 @@ class OneOfMany(StandIn):
         }
         return {"stand-in": replace(loaded, memory=1000, expires=60.0), **others}
 
-    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+    async def hold(self, name: str, keep_alive: float | None = None, *_: Any) -> ModelInfo:
         self.holds.append(keep_alive)
         if name == "cut":
             raise ModelUnavailable("model: cut cannot be loaded: format.truncated", 1.5)
         return self.models["stand-in"]
 
-    def unload(self, name: str) -> bool:
+    def unload(self, name: str, client: str = "") -> bool:
         return name == "stand-in"
 
 

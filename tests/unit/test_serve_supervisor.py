@@ -21,6 +21,7 @@ from webpte.serve.messages import (
     ModelFile,
     ModelInfo,
     StepOutput,
+    TextFiles,
     TokenDelta,
     ToWorker,
     WorkerOptions,
@@ -71,17 +72,46 @@ def token(id: int, cached: int | None = None) -> StepOutput:
     return StepOutput((TokenDelta(id, cached, (Piece("x", 7),), None),))
 
 
-def test_replaced_model_fails_requests_that_have_tokens():
+TEXT = TextFiles("tokenizer.json", None, None, (), None, (), digest="1")
+
+
+@pytest.mark.parametrize("other", [{"fingerprint": "another"}, {"text": replace(TEXT, digest="2")}])
+def test_replaced_model_computes_no_request_of_the_model_before(other):
+    """Their tokens are those of another tokenizer: the text would be neither model's."""
+
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        started, waiting = (supervisor.generate("a", (1,), PARAMS) for _ in range(2))
-        supervisor.on_message(token(started.id, 0))
+        before = replace(MODEL, text=TEXT)
+        supervisor.on_ready(before)
+        requests = [supervisor.generate("a", (1,), PARAMS, version=before.version) for _ in range(6)]
+        supervisor.on_message(token(requests[0].id, 0))
         supervisor.on_exit("exited")
         manager.sent.clear()
-        supervisor.on_ready(replace(MODEL, fingerprint="another"))
-        assert manager.generating == [waiting.id]
-        with raises(WorkerUnavailable, "a.pte", code="model_replaced"):
-            async for _ in started:
-                pass
+        after = replace(before, **other)
+        supervisor.on_ready(after)
+        assert manager.generating == [] and supervisor.stats().busy == supervisor.stats().queued == 0
+        for request in requests:
+            with raises(WorkerUnavailable, code="model_replaced"):
+                async for _ in request:
+                    pass
+        with raises(WorkerUnavailable, code="model_replaced"):  # it was tokenized before, and comes now
+            supervisor.generate("a", (1,), PARAMS, version=before.version)
+        supervisor.generate("a", (1,), PARAMS, version=after.version)
+        assert len(manager.generating) == 1
+
+    supervised(test)
+
+
+def test_replaced_encoder_computes_no_vectors_of_the_encoder_before():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        supervisor.on_ready(ENCODER)
+        computing = asyncio.ensure_future(supervisor.embed("e", [[1]], version=ENCODER.version))
+        await asyncio.sleep(0)
+        supervisor.on_exit("exited")
+        manager.sent.clear()
+        supervisor.on_ready(replace(ENCODER, fingerprint="another"))
+        with raises(WorkerUnavailable, code="model_replaced"):
+            await computing
+        assert not [message for message in manager.sent if isinstance(message, Embed)]
 
     supervised(test)
 

@@ -38,6 +38,7 @@ RESOURCES: Mapping[Resource, str] = {
 HELD: tuple[Resource, ...] = ("connections", "requests", "bytes", "media_bytes")  # until they are given back
 HALF_LIFE_SECONDS = 30.0  # in which what a client has used counts half
 LIGHT_SECONDS = 2.0  # of recent use, below which a client may take a reserved slot
+MIN_SECONDS = 0.001
 MAX_ACCOUNTS = 4096  # beyond, those that hold nothing are forgotten
 RETRY = {"Retry-After": "1"}
 
@@ -226,6 +227,33 @@ class FairQueue(Generic[Item]):
         return most[-1] if len(most) > len(self._waiting.get(client, ())) + 1 else None
 
 
+class RequestClock:
+    """The seconds that a request has left until its last byte, and to wait for decoders, helpers and slots."""
+
+    def __init__(self, total: float, waiting: float) -> None:
+        self._ends = time.monotonic() + total
+        self._waiting = waiting
+
+    @property
+    def left(self) -> float:
+        """Return the seconds until the request has to end, more than 0."""
+        return max(MIN_SECONDS, self._ends - time.monotonic())
+
+    @property
+    def left_to_wait(self) -> float:
+        """Return the seconds for which the request may still wait."""
+        return max(MIN_SECONDS, min(self._waiting, self.left))
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time of the block as waiting."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting -= time.monotonic() - began
+
+
 class Pool:
     """Slots of one kind of work. The seconds for which a client has a slot are charged to it, and the next slot goes to
     the client that has used least lately."""
@@ -244,9 +272,16 @@ class Pool:
         return len(self._queue)
 
     @contextlib.asynccontextmanager
-    async def slot(self, client: str, timeout: float | None = None) -> AsyncIterator[None]:
-        """Wait for a slot, and keep it during the block. Raise ApiError 503 after `timeout` seconds."""
-        await self._wait(client, timeout)
+    async def slot(
+        self, client: str, timeout: float | None = None, clock: RequestClock | None = None
+    ) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it during the block. Raise ApiError 503 after `timeout` seconds, by default those
+        that a clock has left to wait."""
+        if clock is None:
+            await self._wait(client, timeout)
+        else:
+            with clock.waiting():
+                await self._wait(client, clock.left_to_wait if timeout is None else timeout)
         started = time.monotonic()
         try:
             yield

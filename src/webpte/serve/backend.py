@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -154,14 +155,21 @@ class EngineClient(Protocol):
         *,
         timeouts: Timeouts | None = None,
         client: str = "",
+        version: str | None = None,
     ) -> Stream:
         """Continue a prompt with a model that the caller holds. Clients share the slots. `timeouts` replace defaults.
+        The prompt was tokenized for a `version` of the model: another one refuses it.
 
         Raise QueueFull, WorkerUnavailable, or InputError for a model of another kind.
         """
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
+        self,
+        model: str,
+        rows: Sequence[Sequence[int]],
+        timeout: float | None = None,
+        client: str = "",
+        version: str | None = None,
     ) -> NDArray[np.float32]:
         """Return a vector for each row of tokens, (n, dimensions). Raise as `generate` does, and DeadlineExceeded."""
 
@@ -175,6 +183,7 @@ class EngineClient(Protocol):
         timeout: float | None = None,
         client: str = "",
         on_text: OnText = ignore_text,
+        version: str | None = None,
     ) -> Transcribed:
         """Return the transcript of the samples in a file. Raise as `embed` does.
 
@@ -191,9 +200,12 @@ class Backend(EngineClient, Protocol):
     def statuses(self) -> Mapping[str, ModelStatus]:
         """Return the models by their names."""
 
-    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+    async def hold(
+        self, name: str, keep_alive: float | None = None, client: str = "", timeout: float = math.inf
+    ) -> ModelInfo:
         """Load a model if it is not, and keep it loaded until `release`. Then it is kept for `keep_alive` seconds after
-        the last request: None for the server's time, less than 0 for no limit.
+        the last request: None for the server's time, less than 0 for no limit. What a client sets holds while no other
+        uses the model.
 
         Raise ModelUnavailable if it cannot be loaded, and QueueFull, DeadlineExceeded or WorkerUnavailable.
         """
@@ -201,5 +213,5 @@ class Backend(EngineClient, Protocol):
     def release(self, name: str) -> None:
         """Let a model be unloaded that `hold` has returned."""
 
-    def unload(self, name: str) -> bool:
-        """Unload a model when no request holds it. Return False if it is the only one, which is kept."""
+    def unload(self, name: str, client: str = "") -> bool:
+        """Unload a model when no request holds it. Return False if it is the only one, or another client uses it."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .accounts import RequestClock
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive
@@ -26,6 +28,12 @@ def client_of_address(address: str) -> str:
     if parsed.version == 6 and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((int(parsed), IPV6_CLIENT_BITS), strict=False))
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+def clock_of(request: Request) -> RequestClock:
+    """Return the clock of a request, which `RequestMiddleware` has started."""
+    clock: RequestClock = request.scope["state"]["clock"]
+    return clock
 
 
 def client_of(request: Request) -> str:

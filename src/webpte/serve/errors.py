@@ -124,5 +124,6 @@ def api_error(error: Error | ApiError) -> ApiError:
     if isinstance(error, InputError | UnsupportedError | FormatError):
         return ApiError(400, message, param=error.argument)
     if isinstance(error, WorkerUnavailable | DeviceError | ClosedError):
-        return ApiError(503, message, headers={"Retry-After": "1"})
+        code = error.reason if error.reason == "model_replaced" else None
+        return ApiError(503, message, code=code, headers={"Retry-After": "1"})
     return ApiError(500, f"{type(error).__name__}: {message}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FULL_RETRY_SECONDS = 5.0
+RECENT_SECONDS = 300.0  # after its last request in which a client counts as a user of a model
 GAUGES = ("queued", "busy", "slots", "embedding", "transcribing", "memory")  # of `Stats`: now, not since the start
 NOT_SUMMED = ("state", "recovery_seconds", "restart")
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class _Model:
         self.waiting: list[asyncio.Future[ModelInfo]] = []
         self.last_used = 0.0
         self.keep_alive: float | None = None  # of the last request
+        self.used_by: dict[str, float] = {}  # when each client has last requested it
         self.error: Error | None = None
         self.failures = 0
         self.retry_at = 0.0
@@ -171,13 +173,16 @@ class Fleet:
         workers = [model.worker for model in self._models.values() if model.worker is not None] + self._retired
         return [worker.worker_pid for worker in workers if worker.worker_pid is not None]
 
-    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+    async def hold(
+        self, name: str, keep_alive: float | None = None, client: str = "", timeout: float = math.inf
+    ) -> ModelInfo:
         if self._failure is not None:
             raise WorkerUnavailable(f"no worker is running: {self._failure}", code="no_worker")
         if self._state != "ready":
             raise WorkerUnavailable("the server is shutting down and accepts no more requests", code="stopping")
         model, loop = self._models[name], asyncio.get_running_loop()
-        model.keep_alive = keep_alive
+        model.keep_alive = keep_alive if not self._recent_clients(model) - {client} else None
+        model.used_by[client] = loop.time()
         if model.state == "loaded" and not model.leaving:
             return self._held(model)
         if model.state == "failed" and (pause := model.retry_at - loop.time()) > 0:
@@ -189,11 +194,12 @@ class Fleet:
         self._queue.setdefault(name)
         self._changed.set()
         try:
-            async with asyncio.timeout(self.limits.load_timeout):
+            seconds = min(self.limits.load_timeout, timeout)
+            async with asyncio.timeout(seconds):
                 await asyncio.wait([waiting])
         except TimeoutError:
             if not waiting.done():
-                message = f"{name} was not loaded within {self.limits.load_timeout:g} seconds. Try again later."
+                message = f"{name} was not loaded within {seconds:g} seconds. Try again later."
                 raise DeadlineExceeded(message, "load") from None
         except asyncio.CancelledError:
             if waiting.done() and waiting.exception() is None:
@@ -211,10 +217,19 @@ class Fleet:
         model.last_used = asyncio.get_running_loop().time()
         self._changed.set()
 
-    def unload(self, name: str) -> bool:
-        self._models[name].keep_alive = 0.0
+    def unload(self, name: str, client: str = "") -> bool:
+        model = self._models[name]
+        if self._only is not None or self._recent_clients(model) - {client}:
+            return False
+        model.keep_alive = 0.0
         self._changed.set()
-        return self._only is None
+        return True
+
+    def _recent_clients(self, model: _Model) -> set[str]:
+        """Return the clients that have requested a model lately. Others may not unload it."""
+        since = asyncio.get_running_loop().time() - (self.limits.idle_timeout or RECENT_SECONDS)
+        model.used_by = {client: when for client, when in model.used_by.items() if when >= since}
+        return set(model.used_by)
 
     def generate(
         self,
@@ -224,20 +239,28 @@ class Fleet:
         *,
         timeouts: Timeouts | None = None,
         client: str = "",
+        version: str | None = None,
     ) -> Stream:
-        return self._worker(model).generate(model, tokens, params, timeouts=timeouts, client=client)
+        worker = self._worker(model)
+        return worker.generate(model, tokens, params, timeouts=timeouts, client=client, version=version)
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
+        self,
+        model: str,
+        rows: Sequence[Sequence[int]],
+        timeout: float | None = None,
+        client: str = "",
+        version: str | None = None,
     ) -> NDArray[np.float32]:
-        return await self._worker(model).embed(model, rows, timeout, client)
+        return await self._worker(model).embed(model, rows, timeout, client, version)
 
     async def transcribe(
         self, model: str, samples: str, language: str | None, task: SpeechTask, timestamps: bool,
         timeout: float | None = None, client: str = "", on_text: OnText = ignore_text,
+        version: str | None = None,
     ) -> Transcribed:  # fmt: skip
         worker = self._worker(model)
-        return await worker.transcribe(model, samples, language, task, timestamps, timeout, client, on_text)
+        return await worker.transcribe(model, samples, language, task, timestamps, timeout, client, on_text, version)
 
     def _worker(self, name: str) -> ModelBackend:
         worker = self._models[name].worker
@@ -253,6 +276,8 @@ class Fleet:
         state, restart = self._state, None  # of several models, others answer while one is restarted
         if self._only is not None and each and state in ("starting", "ready"):
             state, restart = each[0].state, each[0].restart
+        elif self._only is not None and self._only.state == "failed" and state == "ready":
+            state = "restarting"  # the next request loads it again
         seconds = max((one.recovery_seconds for one in each), default=0.0) or self._recovery_seconds
         return Stats(state=state, recovery_seconds=seconds, restart=restart, **sums)
 
@@ -353,10 +378,14 @@ class Fleet:
         return model.memory
 
     async def _unload_one(self, waited_for: _Model) -> None:
-        """Unload the least recently used model. If all answer requests, wait until one does no more; meanwhile the
-        least recently used gets no others. Return early if no request waits for the model that is to be loaded."""
+        """Unload the least recently used model, first of those that only the waiting clients use. If all answer
+        requests, wait until one does no more; meanwhile the least recently used gets no others. Return early if no
+        request waits for the model that is to be loaded."""
         while waited_for.waiting and (loaded := self._loaded()):
-            model = min(loaded, key=lambda each: (each.users > 0, each.last_used))
+            waiting = self._recent_clients(waited_for)
+            model = min(
+                loaded, key=lambda each: (each.users > 0, bool(self._recent_clients(each) - waiting), each.last_used)
+            )
             if not model.users:
                 await self._unload(model)
                 return
@@ -406,7 +435,7 @@ class Fleet:
             self._retired.append(worker)
         self._fail(model, error)
         self._changed.set()
-        if self._only is not None:
+        if self._only is not None and isinstance(error, WorkerUnavailable):  # else its files may be restored
             self._end(error)
 
     def _end(self, error: Error) -> None:

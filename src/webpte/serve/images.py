@@ -16,7 +16,7 @@ from starlette.requests import Request
 from ..llm.engine.embeddings import EncoderInput, Segment
 from ..llm.image_prompts import ImageEncoder, ImagePrompts, PreparedImage
 from ..llm.prompts import TemplateContent
-from .clients import client_of, until_disconnect
+from .clients import client_of, clock_of, until_disconnect
 from .config import Config
 from .errors import ApiError
 from .media_process import ImageFile, StoredImage, download_images, prepare_images
@@ -95,16 +95,16 @@ async def _prepare(
 ) -> list[PreparedImage]:
     """Download and decode the images of a request. Between two of them, another client may be next."""
     service: Service = request.app.state.service
-    config, client = service.config, client_of(request)
+    config, client, clock = service.config, client_of(request), clock_of(request)
     async with service.threads.slot(client):
         sources = await asyncio.to_thread(_write, uploads, folder)
     if any(source["address"] is not None for source in sources):
-        async with service.image_downloads.slot(client, config.queue_timeout):
+        async with service.image_downloads.slot(client, clock=clock):
             await download_images(sources, config.max_image_bytes, config.image_timeout)
     stored: list[StoredImage] = []
     left = config.image_timeout
     while len(stored) < len(sources):
-        async with service.decoders.slot(client, config.queue_timeout):
+        async with service.decoders.slot(client, clock=clock):
             began = time.monotonic()
             stored += await prepare_images(
                 sources[len(stored) :],

@@ -23,9 +23,10 @@ FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"
 class ResponseStream:
     """The events of a response that is being generated. It ends even if it is not read."""
 
-    def __init__(self, request: Generate, client: str, detach: Callable[[ResponseStream], None]) -> None:
-        """Store the request. `detach` is called when the response ends here before the worker ends it."""
-        self.id, self.client = request.id, client
+    def __init__(self, request: Generate, client: str, version: str, detach: Callable[[ResponseStream], None]) -> None:
+        """Store the request, which was tokenized for a version of the model. `detach` is called when the response ends
+        here before the worker ends it."""
+        self.id, self.client, self.version = request.id, client, version
         self.waiting = True  # in the queue of the server
         self.admitted = False  # by any worker: it has a slot
         self.sent = False  # to the current worker
@@ -133,8 +134,8 @@ class ResponseStream:
 class PendingResult(Generic[Result]):
     """A request whose result arrives as a whole."""
 
-    def __init__(self, id: int, client: str) -> None:
-        self.id, self.client = id, client
+    def __init__(self, id: int, client: str, version: str) -> None:
+        self.id, self.client, self.version = id, client, version
         self.waiting = True  # in the queue of the server
         self.sent = False
         self.done = False
@@ -158,10 +159,10 @@ class PendingResult(Generic[Result]):
 class PendingVectors(PendingResult[Array]):
     """Rows of tokens whose vectors arrive batch by batch, in any order."""
 
-    def __init__(self, id: int, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
+    def __init__(self, id: int, rows: Sequence[Sequence[int]], dimensions: int, client: str, version: str) -> None:
         import numpy as np
 
-        super().__init__(id, client)
+        super().__init__(id, client, version)
         self._rows = tuple(tuple(row) for row in rows)
         self._missing = set(range(len(rows)))
         self._vectors = np.empty((len(rows), dimensions), np.float32)
@@ -183,8 +184,8 @@ class PendingVectors(PendingResult[Array]):
 class PendingTranscript(PendingResult[Transcribed]):
     """Samples that are turned into text."""
 
-    def __init__(self, request: Transcribe, client: str, on_text: OnText) -> None:
-        super().__init__(request.id, client)
+    def __init__(self, request: Transcribe, client: str, version: str, on_text: OnText) -> None:
+        super().__init__(request.id, client, version)
         self._request = request
         self.on_text = on_text
 

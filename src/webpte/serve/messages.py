@@ -6,8 +6,10 @@ corrupted pipe. Both sides then fail with `FormatError`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -59,6 +61,17 @@ class TextFiles:
     stop_tokens: tuple[int, ...]
     sampling: dict[str, int | float] = field(default_factory=dict)  # defaults of the settings of responses
     images: ImageEncoder | None = None  # of a model that reads images
+    digest: str = ""  # of tokenizer, configuration and template, as the worker has read them
+
+
+def text_digest(tokenizer: str, tokenizer_config: str | None, template: str | None) -> str:
+    """Return a digest of what turns texts into tokens: two files and a template."""
+    digest = hashlib.sha256()
+    for path in (tokenizer, tokenizer_config):
+        content = Path(path).read_bytes() if path is not None else b""
+        digest.update(hashlib.sha256(content).digest())
+    digest.update((template or "").encode("utf-8", "replace"))
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,11 @@ class ModelInfo:
     rate: Count = 0  # samples per second of a speech model; 0 for others
     adapters: tuple[str, ...] = ()  # of a language model
     adapter: str | None = None  # that requests for the model have, whose name then ends with it
+
+    @property
+    def version(self) -> str:
+        """Return what a prompt was tokenized for: the program, and its tokenizer and template."""
+        return f"{self.fingerprint} {self.text.digest if self.text is not None else ''}"
 
     def with_adapters(self) -> list[ModelInfo]:
         """Return the model with each of its adapters. The names are MODEL:ADAPTER."""

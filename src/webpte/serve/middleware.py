@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .accounts import RequestClock
 from .clients import ClientDisconnected, client_of_address
 from .errors import ApiError
 from .page import PAGE_PATHS, wants_page
@@ -118,6 +119,8 @@ class RequestMiddleware:
             with contextlib.ExitStack() as held:
                 if check_key:
                     held.enter_context(self._service.accounts.request(client, self._service.max_client_requests))
+                config = self._service.config
+                scope["state"]["clock"] = RequestClock(config.request_timeout, config.queue_timeout)
                 scope["state"]["held"] = held  # models and files, until the response has been sent
                 await self._app(scope, receive, record.send)
         except ApiError as error:

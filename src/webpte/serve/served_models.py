@@ -17,7 +17,8 @@ from ..llm.text_model import TextModel
 from ..llm.tokenizer import Tokenizer
 from ..task_file import task_of
 from .accounts import Accounts
-from .messages import Computation, Embed, Generate, ModelInfo, ModelKind, Transcribe
+from .errors import WorkerUnavailable
+from .messages import Computation, Embed, Generate, ModelInfo, ModelKind, Transcribe, text_digest
 from .schema_process import SchemaCompiler
 
 
@@ -132,6 +133,11 @@ class ServedModel:
 def _text_model(model: ModelInfo) -> TextModel:
     files = model.text
     assert files is not None  # of a language model
+    if files.digest and text_digest(files.tokenizer, files.tokenizer_config, files.template) != files.digest:
+        raise WorkerUnavailable(
+            f"the tokenizer of {model.name} was replaced after its worker has read it. Replace all files of a model, "
+            "and restart the server.", code="model_replaced",
+        )  # fmt: skip
     tokenizer = Tokenizer.load(files.tokenizer)
     config = Path(files.tokenizer_config) if files.tokenizer_config is not None else None
     return TextModel(

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from ..llm.settings import LARGEST, SamplingParams
 from ..text import close_matches
 from ..typing import Array
-from .accounts import Accounts, Pool
-from .backend import Backend, ModelStatus, Stream
-from .clients import client_of, until_disconnect
+from .accounts import Accounts, Pool, RequestClock
+from .backend import Backend, ModelStatus, Stream, Timeouts
+from .clients import client_of, clock_of, until_disconnect
 from .config import Config
 from .downloads import Downloads
 from .errors import ApiError
@@ -100,7 +100,7 @@ class Service:
         """Return the model that a request names, or the only one of a kind if it names none. It is loaded if it is not,
         and stays loaded until the response has ended. Raise ApiError if the name is unknown or of another kind."""
         model = self.find(name, kind)
-        holding = self.backend.hold(model.file.name, keep_alive)
+        holding = self.backend.hold(model.file.name, keep_alive, client_of(request), clock_of(request).left)
         info = await (holding if model.state == "loaded" else until_disconnect(request.receive, holding))
         request.scope["state"]["held"].callback(self.backend.release, info.name)
         await self._serve(info)
@@ -167,23 +167,35 @@ class Service:
         """Return a vector for each row of tokens, (N, D)."""
         client = client_of(request)
         self.accounts.charge(client, "prompt_tokens", sum(map(len, rows)))
-        return await until_disconnect(request.receive, self.backend.embed(model.name, rows, client=client))
+        computing = self.backend.embed(model.name, rows, clock_of(request).left, client, model.info.version)
+        return await until_disconnect(request.receive, computing)
 
     async def submit(
-        self, model: ServedModel, prompts: Sequence[tuple[PromptItem, ...]], params: SamplingParams, client: str
+        self,
+        model: ServedModel,
+        prompts: Sequence[tuple[PromptItem, ...]],
+        params: SamplingParams,
+        client: str,
+        clock: RequestClock,
     ) -> list[Stream]:
         """Submit each prompt: all of them or none. A constraint is compiled in a helper before the worker sees it. The
         seeds of the responses differ."""
         if self.draining:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
         if params.constraint is not None:
-            await model.schemas.check(params.constraint, self.config.schema_timeout, client)
+            with clock.waiting():
+                await model.schemas.check(params.constraint, self.config.schema_timeout, client)
+        timeouts = Timeouts(clock.left_to_wait, min(self.config.ttft_timeout, clock.left), clock.left)
         self.accounts.charge(client, "prompt_tokens", sum(map(prompt_length, prompts)))
         streams: list[Stream] = []
         try:
             for number, tokens in enumerate(prompts):
                 own = replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
-                streams.append(self.backend.generate(model.info.base, tokens, own, client=client))
+                streams.append(
+                    self.backend.generate(
+                        model.info.base, tokens, own, timeouts=timeouts, client=client, version=model.info.version
+                    )
+                )
         except BaseException:
             for stream in streams:
                 await stream.cancel()

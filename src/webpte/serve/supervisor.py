@@ -119,7 +119,10 @@ class Supervisor:
                 f"the worker manager failed: {error!r}. Restart the server.", code="worker_failed"
             )
         self._state = "failed"
-        self._fail_all(self._failure)
+        failure = self._failure
+        if not isinstance(failure, WorkerUnavailable):  # its text may name paths, and any client may read it
+            failure = WorkerUnavailable(f"{self._file.name} cannot be loaded again: {failure.code}. See the log.")
+        self._fail_all(failure)
         self._started.set()
         self._failed.set()
 
@@ -162,10 +165,11 @@ class Supervisor:
         *,
         timeouts: Timeouts | None = None,
         client: str = "",
+        version: str | None = None,
     ) -> ResponseStream:
-        self._loaded(Generate)
+        info = self._loaded(Generate, version)
         request = Generate(next(self._ids), tokens, params, domain=self._domain(client))
-        stream = ResponseStream(request, client, self._detach)
+        stream = ResponseStream(request, client, info.version, self._detach)
         self._enqueue(stream)
         self._streams[stream.id] = stream
         stream.start_timers(timeouts or self.limits.timeouts)
@@ -179,10 +183,15 @@ class Supervisor:
         return hashlib.blake2b(client.encode(), key=self._secret, digest_size=16).hexdigest()
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
+        self,
+        model: str,
+        rows: Sequence[Sequence[int]],
+        timeout: float | None = None,
+        client: str = "",
+        version: str | None = None,
     ) -> NDArray[np.float32]:
-        info = self._loaded(Embed)
-        pending = PendingVectors(next(self._ids), rows, info.dimensions, client)
+        info = self._loaded(Embed, version)
+        pending = PendingVectors(next(self._ids), rows, info.dimensions, client, info.version)
         return await self._computed(pending, pending.result, timeout)
 
     async def transcribe(
@@ -195,10 +204,11 @@ class Supervisor:
         timeout: float | None = None,
         client: str = "",
         on_text: OnText = ignore_text,
+        version: str | None = None,
     ) -> Transcribed:
-        self._loaded(Transcribe)
+        info = self._loaded(Transcribe, version)
         request = Transcribe(next(self._ids), samples, language, task, timestamps)
-        pending = PendingTranscript(request, client, on_text)
+        pending = PendingTranscript(request, client, info.version, on_text)
         return await self._computed(pending, pending.result, timeout)
 
     async def _computed(
@@ -251,8 +261,8 @@ class Supervisor:
             memory=worker.memory,
         )
 
-    def _loaded(self, computation: type[Computation]) -> ModelInfo:
-        """Return the model, which must be loaded and of the kind that computes this."""
+    def _loaded(self, computation: type[Computation], version: str | None) -> ModelInfo:
+        """Return the model, which must be loaded, of the kind that computes this, and of a version if one is given."""
         if self._state in ("draining", "stopped"):
             raise WorkerUnavailable("the server is shutting down and accepts no more requests", code="stopping")
         if self._failure is not None:
@@ -260,18 +270,23 @@ class Supervisor:
         if self._info is None:
             raise WorkerUnavailable("the model is still loading. Try again later.", code="loading")
         check_computation(self._info, computation)
+        if version not in (None, self._info.version):
+            raise self._replaced()
         return self._info
+
+    def _replaced(self) -> WorkerUnavailable:
+        return WorkerUnavailable(
+            f"{self._file.name} was replaced by another model during the request. Send it again.", code="model_replaced"
+        )
 
     # -- WorkerListener ----------------------------------------------------------------------------------------------
 
     def on_ready(self, model: ModelInfo) -> None:
         """Send the new worker all requests that are not done, in their order of arrival."""
-        before, self._info = self._info, model
-        if before is not None and before.fingerprint != model.fingerprint:
-            replaced = f"{before.path} was replaced by another model during the request"
-            for stream in list(self._streams.values()):
-                if stream.usage.completion_tokens:
-                    self._fail(stream, WorkerUnavailable(replaced, code="model_replaced"))
+        self._info = model
+        replaced = [request for request in self._in_flight if request.version != model.version]
+        for request in sorted(replaced, key=lambda each: not each.waiting):  # before one of them gets a free slot
+            self._fail(request, self._replaced())
         for request in self._in_flight:
             if not request.waiting and not self._is_quarantined(request):
                 request.sent = self._manager.send(request.message())

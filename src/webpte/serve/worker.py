@@ -63,6 +63,7 @@ from .messages import (
     WorkerStats,
     decode_to_worker,
     encode,
+    text_digest,
 )
 from .processes import ignore_stop_signals
 from .served_models import kind_of
@@ -171,7 +172,8 @@ class LanguageModelWorker:
     @property
     def info(self) -> ModelInfo:
         llm, files = self.llm, self.llm.metadata
-        config = files.tokenizer_config
+        tokenizer, config = str(files.tokenizer), files.tokenizer_config
+        tokenizer_config = str(config) if config is not None else None
         return ModelInfo(
             name=self._file.name,
             path=self._file.path,
@@ -183,14 +185,15 @@ class LanguageModelWorker:
             fingerprint=llm.fingerprint,
             created=modified(self._file.path),
             text=TextFiles(
-                tokenizer=str(files.tokenizer),
-                tokenizer_config=str(config) if config is not None else None,
+                tokenizer=tokenizer,
+                tokenizer_config=tokenizer_config,
                 template=files.template,
                 eos_ids=files.eos_ids,
                 bos_id=files.bos_id,
                 stop_tokens=tuple(sorted(llm.stop_tokens)),
                 sampling=dict(llm.sampling_defaults),
                 images=llm.text_model.images.encoder if llm.text_model.images is not None else None,
+                digest=text_digest(tokenizer, tokenizer_config, files.template),
             ),
             context_limit=llm.context_limit,
             adapters=llm.adapters,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..errors import Error, FormatError, error_of
+from ..errors import DeviceError, Error, FormatError, error_of
 from .backend import Restart
 from .errors import WorkerUnavailable
 from .messages import (
@@ -299,7 +299,7 @@ class WorkerManager:
             exit = await self._run_one()
             logger.warning("the worker %s", exit)
             blamed = self._listener.on_exit(str(exit))
-            if self._load_error is not None and not self.ever_ready:
+            if self._load_error is not None and not (self.ever_ready and isinstance(self._load_error, DeviceError)):
                 return self._load_error  # such as a missing file, which another worker would not find either
             if self._outage is None or time.monotonic() - self._ready_at >= self._policy.stable_seconds:
                 self._outage = Outage(self._policy)

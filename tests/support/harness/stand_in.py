@@ -106,12 +106,12 @@ class StandIn:
             for name, info in self.models.items()
         }
 
-    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+    async def hold(self, name: str, keep_alive: float | None = None, *_: Any) -> ModelInfo:
         return self.models[name]
 
     def release(self, name: str) -> None: ...
 
-    def unload(self, name: str) -> bool:
+    def unload(self, name: str, client: str = "") -> bool:
         return False
 
     async def start(self) -> None: ...
@@ -128,7 +128,14 @@ class StandIn:
             await stream.cancel()
 
     def generate(
-        self, model: str, tokens: tuple[Any, ...], params: SamplingParams, *, timeouts: object = None, client: str = ""
+        self,
+        model: str,
+        tokens: tuple[Any, ...],
+        params: SamplingParams,
+        *,
+        timeouts: object = None,
+        client: str = "",
+        version: str | None = None,
     ) -> StandInStream:
         if self.fails is not None:
             raise self.fails
@@ -137,7 +144,7 @@ class StandIn:
         return self.streams[-1]
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None, client: str = ""
+        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None, *_: Any
     ) -> np.ndarray:
         raise NotImplementedError
 

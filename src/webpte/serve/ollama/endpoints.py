@@ -21,7 +21,7 @@ from ...typing import Array, JsonObject
 from ...version import __version__
 from ..backend import ModelStatus, RequestUsage
 from ..bodies import read_body
-from ..clients import run_in_thread
+from ..clients import client_of, run_in_thread
 from ..config import Config
 from ..errors import ApiError
 from ..images import ImageUpload, read_images, template_content
@@ -250,7 +250,7 @@ async def _load(request: Request, body: OllamaRequest, field: Literal["message",
     """Load a model, or unload it if it is to be kept for 0 seconds."""
     service: Service = request.app.state.service
     model = service.find(body.model or None, body.kind)
-    unloaded = body.keep_alive == 0 and service.backend.unload(model.file.name)
+    unloaded = body.keep_alive == 0 and service.backend.unload(model.file.name, client_of(request))
     if not unloaded:
         await service.open_model(request, model.name, body.kind, body.keep_alive)
     return JsonResponse(OllamaFormatter(body.model or model.name, field).without_text(unloaded))

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ..clients import client_of, until_disconnect
+from ..clients import client_of, clock_of, until_disconnect
 from ..errors import ApiError
 from ..forms import read_form
 from ..media_process import decode_audio
@@ -56,9 +56,10 @@ async def _respond(request: Request, task: SpeechTask) -> Response:
             body.language,
             task,
             body.response_format in TIMED,
-            service.config.request_timeout,
+            clock_of(request).left,
             client_of(request),
             texts.put_nowait,
+            model.info.version,
         )
         if body.stream == "true":
             streamed, turn = turn, contextlib.AsyncExitStack()
@@ -75,11 +76,11 @@ async def _respond(request: Request, task: SpeechTask) -> Response:
 async def _decode(request: Request, model: ModelInfo, upload: Path, turn: contextlib.AsyncExitStack) -> Path:
     """Wait until the model can take a recording, and return the file of its samples, which exists until `turn` ends."""
     service: Service = request.app.state.service
-    config, client = service.config, client_of(request)
-    await turn.enter_async_context(service.recordings.slot(client, config.request_timeout))
+    config, client, clock = service.config, client_of(request), clock_of(request)
+    await turn.enter_async_context(service.recordings.slot(client, clock.left))
     samples = upload.with_name("samples")
     turn.callback(samples.unlink, missing_ok=True)
-    async with service.decoders.slot(client, config.queue_timeout):
+    async with service.decoders.slot(client, clock=clock):
         await decode_audio(upload, samples, model.rate, config.max_audio_seconds, config.audio_timeout)
     upload.unlink()
     held = turn.enter_context(contextlib.ExitStack())

@@ -21,7 +21,7 @@ from ...llm.text_model import TextModel
 from ...llm.thinking import ReasoningEffort
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..bodies import RequestBody
-from ..clients import client_of, until_disconnect
+from ..clients import client_of, clock_of, until_disconnect
 from ..config import Config
 from ..errors import ApiError
 from ..images import prompt_items
@@ -369,7 +369,7 @@ async def respond(
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model.name, "stream": parsed.stream, "choices": len(parsed.prompts)}
     prompts = [prompt_items(prompt) for prompt in parsed.prompts]
-    submitting = service.submit(parsed.model, prompts, parsed.params, client_of(request))
+    submitting = service.submit(parsed.model, prompts, parsed.params, client_of(request), clock_of(request))
     streams = await until_disconnect(request.receive, submitting)
     text = parsed.model.text
     responses = [

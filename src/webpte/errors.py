@@ -38,7 +38,7 @@ class Error(Exception):
         if reason:
             self.code, self.reason = f"{type(self).code}.{reason}", reason
         self.argument, self.expected = fields.get("argument"), fields.get("expected")
-        self.got, self.hint = fields.get("got"), fields.get("hint")
+        self.got, self.hint = fields.get("got"), fields.get("hint") or None
 
     def to_json(self) -> dict[str, Any]:
         """Return the error as `--json` prints it: `code`, `message`, and those of the fields that are known."""

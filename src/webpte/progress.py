@@ -24,8 +24,17 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-def ignore(event: Progress) -> None:
-    """Discard the event."""
+class _Ignore:
+    """Discards events."""
+
+    def __call__(self, event: Progress) -> None:
+        pass
+
+    def __repr__(self) -> str:  # in signatures, which `help` shows
+        return "ignore"
+
+
+ignore: OnProgress = _Ignore()
 
 
 class CancelToken:

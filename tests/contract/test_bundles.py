@@ -15,8 +15,10 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_but
+from tests.support.harness.writer import ALONE, Method, pte_file
 from tests.support.models.packages import MINILM
 from tests.support.models.tiny_llm import write_tiny_llm, write_tokenizer
+from webpte import container as c
 from webpte.bundles import bundle_checks
 from webpte.bundles.site import summary
 from webpte.cli import main
@@ -172,6 +174,22 @@ def test_bundle_op_unsupported_in_page_is_refused(name, tmp_path):
     with webpte.load(export(name).path) as program, refused:
         webpte.bundle(program, tmp_path / "site")
     assert not any(tmp_path.iterdir())
+
+
+def test_bundle_advice_has_nothing_that_a_page_cannot_use(tmp_path, monkeypatch):
+    """Without torch, an op that only torch has: a page would not have it either."""
+    monkeypatch.setattr("webpte.plan.segments.find_spec", lambda name: None)
+    monkeypatch.setattr("webpte.runtime.kernels.torch_kernel", lambda name: None)
+    x = c.TensorValue(c.DType.FLOAT32, (4,), (0,), place=ALONE)
+    call = c.KernelCall("aten::cumprod.out", (0, 1, 2, 2))
+    method = Method(values=[x, c.IntValue(0), x], inputs=[0], outputs=[2], instructions=[call])
+    pte_file(tmp_path / "p.pte", [method])
+    with (
+        webpte.load(tmp_path / "p.pte") as program,
+        raises(webpte.UnsupportedError, "aten::cumprod.out", "extending.html") as refused,
+    ):
+        webpte.bundle(program, tmp_path / "site")
+    assert "orch" not in str(refused.value) and "fallback" not in str(refused.value)
 
 
 def test_bundle_command_reports_same_error_and_writes_options(tmp_path, capsys):

@@ -39,8 +39,13 @@ def test_gguf_header_equals_gguf_package(tmp_path, honest):
 def test_gguf_header_truncated_is_refused(tmp_path, honest):
     end = honest.rindex(b".weight") + 40
     for size in (4, 5, 8, 16, 24, 30, *range(40, end, 97)):
-        with pytest.raises(webpte.FormatError):
+        with raises(webpte.FormatError, size, "incomplete"):
             read_header(written(tmp_path, honest[:size]))
+
+
+def test_gguf_weights_truncated_are_an_incomplete_download(tmp_path, honest):
+    with raises(webpte.FormatError, len(honest) - 40, "incomplete", code="out_of_bounds"):
+        read_header(written(tmp_path, honest[:-40]))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,11 @@ FILES = {
     "tiny.pte": (b"ET", "expected 'ET' at byte 4, got b'ET'", "Download or copy it again"),
     "odd.onnx": (b"??????????", "It may be an ONNX model", "webpte.export.lower"),
     "odd.bin": (b"??????????", "It may be a file of weights", "webpte.export.lower"),
-    "run.py": (b"import webpte\n\nprint(webpte.load('model.pte'))\n", "got a text file", "Pass a .pte file."),
+    "run.py": (
+        b"import webpte\n\nprint(webpte.load('model.pte'))\n",
+        "got a text file",
+        "or a folder with config.json",
+    ),
     "empty.pte": (b"", "is empty", "Download or copy it again"),
 }
 
@@ -89,7 +93,8 @@ def test_recognize_folder_shows_remedy(tmp_path, capsys):
         (["config.json", "model.safetensors"], f"webpte export {tmp_path / 'f0'} -o f0.pte"),
         (["a.pte", "b.pte"], f"Name the program in it: {tmp_path / 'f1' / 'a.pte'}, {tmp_path / 'f1' / 'b.pte'}"),
         (["m.gguf"], f"webpte export {tmp_path / 'f2' / 'm.gguf'} -o m.pte"),
-        ([], "a folder that webpte bundle wrote"),
+        ([], "an empty folder"),
+        (["notes"], "a folder that webpte bundle wrote, or a checkpoint"),
     ):
         folder = tmp_path / f"f{len(list(tmp_path.iterdir()))}"
         folder.mkdir()

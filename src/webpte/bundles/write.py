@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import DeviceError, Error, InputError, UnsupportedError
 from ..graph import TensorSpec
 from ..llm.metadata import tokenizer_beside
+from ..plan.segments import INSTALL_TORCH, ON_CPU
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Program
 from ..runtime.checks import (
@@ -23,6 +24,7 @@ from ..runtime.checks import (
     wrong_argument,
 )
 from ..typing import PathLike
+from ..version import DOCUMENTATION
 from .methods import MethodWriter, Shapes, extents, planned_at
 from .program_kinds import (
     ImageOptions,
@@ -194,7 +196,10 @@ def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
     lines = [f"{program.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
     reasons = {error.reason for error in refused}
     code = reasons.pop() if len(reasons) == 1 else "several"
-    return UnsupportedError("\n".join([*lines, *map(str, refused)]), items, code=code)
+    # A page has no CPU kernels, so those of torch and the fallback are left out of the advice.
+    lines += [line for error in refused for line in str(error).splitlines() if line not in (INSTALL_TORCH, ON_CPU)]
+    lines.append(f"Replace these ops in the module, or register ops with kernels: {DOCUMENTATION}/extending.html.")
+    return UnsupportedError("\n".join(lines), items, code=code)
 
 
 def takes_tokens(program: Program) -> bool:

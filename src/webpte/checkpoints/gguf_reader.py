@@ -16,6 +16,7 @@ import numpy as np
 
 from ..container import MappedFile, Span
 from ..container.flat import quoted_name
+from ..container.recognize import RETRY
 from ..errors import FormatError, UnsupportedError
 from .ggml import GROUP, TYPES, Affine, TensorType
 
@@ -138,7 +139,7 @@ class _Cursor:
 
     def take(self, size: int, what: str) -> memoryview:
         if size > self._size - self.at:
-            raise self.error(what, f"expected {size} bytes, got {self._size - self.at}")
+            raise self.error(what, f"expected {size} bytes, got {self._size - self.at}", hint=_incomplete(self._size))
         self.at += size
         return self._data[self.at - size : self.at]
 
@@ -158,8 +159,12 @@ class _Cursor:
         except UnicodeDecodeError as error:
             raise self.error(what, f"invalid UTF-8: {error}", "invalid_utf8") from error
 
-    def error(self, what: str, problem: str, code: str = "gguf") -> FormatError:
-        return FormatError(f"{self.path}: {what}, before byte {self.at}: {problem}", code=code)
+    def error(self, what: str, problem: str, code: str = "gguf", hint: str = "") -> FormatError:
+        return FormatError(f"{self.path}: {what}, before byte {self.at}: {problem}", code=code, hint=hint)
+
+
+def _incomplete(size: int) -> str:
+    return f"The file ends after {size} bytes, so its download may be incomplete. {RETRY}"
 
 
 def _read_counts(cursor: _Cursor) -> tuple[int, int]:
@@ -232,6 +237,7 @@ def _place(file: MappedFile, info: _TensorInfo, start: int, alignment: int) -> S
             f"{what} takes bytes {offset} to {offset + size} of a file of {file.size}; expected an offset that is "
             f"divided by {alignment}, and an end within the file",
             code="out_of_bounds",
+            hint=_incomplete(file.size) if offset + size > file.size else "",
         )
     return StoredTensor(info.name, kind, info.dims[::-1], Span(file, offset, size))
 

@@ -225,7 +225,11 @@ def folder_text(path: str) -> str:
     weights = [name for name in names if name.endswith(".gguf")]
     if weights:
         return f"a folder. Make a program of what it holds: {export_line(os.path.join(path, weights[0]))}."
-    return "a folder. Name a .pte file, or a folder that webpte bundle wrote."
+    kind = "a folder" if names else "an empty folder"
+    return (
+        f"{kind}. Name a .pte file, a folder that webpte bundle wrote, or a checkpoint of a language model: "
+        "model.gguf, or a folder with config.json and safetensors."
+    )
 
 
 def export_line(path: str) -> str:

@@ -12,6 +12,10 @@ from .files import MappedFile, export_line
 
 REEXPORT = "Export the PyTorch model it was made from: webpte.export.lower(model, inputs, path='model.pte')."
 RETRY = "Download or copy it again."
+MODEL_FILES = (
+    "Pass a .pte file. Commands of language models also take a checkpoint: model.gguf, or a folder with config.json "
+    "and safetensors."
+)
 _HEAD_BYTES = 4096  # enough to recognize most kinds
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12[\x01-\x40][ -~]{1,64}|:|B)", re.DOTALL)
@@ -83,7 +87,7 @@ def _archive(file: MappedFile) -> tuple[str, str]:
 def _torch_remedy(path: str) -> str:
     return (
         f"Load {path} in PyTorch and export the module: webpte.export.lower(model, inputs, path='model.pte'). "
-        "A Llama's weights with config.json are exported by webpte export."
+        "Language models are read from safetensors and GGUF files."
     )
 
 
@@ -94,9 +98,9 @@ def _by_text(start: bytes) -> ForeignFile | None:
     if text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml")):
         return ForeignFile("a web page", f"The download returned a page, perhaps a login or an error. {RETRY}")
     if text.startswith((b"{", b"[")) and not text.startswith(b"{\x00"):
-        return ForeignFile("JSON text", "Pass a .pte file. If a download returned an error, repeat it.")
+        return ForeignFile("JSON text", f"{MODEL_FILES} If a download returned an error, repeat it.")
     if len(text) >= 16 and all(byte >= 32 or byte in b"\t\n\r" for byte in text):
-        return ForeignFile("a text file", "Pass a .pte file.")
+        return ForeignFile("a text file", MODEL_FILES)
     return None
 
 

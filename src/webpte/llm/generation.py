@@ -137,6 +137,7 @@ class Generation:
 
     @property
     def text(self) -> str:
+        """Return the text that was read so far: nothing before the first piece. `result()` waits for all of it."""
         return self._text
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from ..errors import InputError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import load_source
-from ..runtime.checks import check_bool, check_callable, check_path, described
+from ..runtime.checks import OneProcess, check_bool, check_callable, check_path, described
 from ..runtime.program import Tune
 from ..sources import resolve_program
 from ..text import table
@@ -70,7 +70,7 @@ class LLMLoadOptions(TypedDict, total=False):
     progress: OnProgress
 
 
-class LLM:
+class LLM(OneProcess):
     """A language model: weights, a tokenizer and an engine that computes many answers at once. It is thread-safe."""
 
     def __init__(

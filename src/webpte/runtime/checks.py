@@ -9,7 +9,7 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..errors import ForkedError, InputError
 from ..text import did_you_mean
@@ -222,6 +222,17 @@ def check_caps(caps: object) -> None:
     """Check that capabilities are a `Caps`, or None."""
     if caps is not None and not isinstance(caps, Caps):
         raise wrong_argument("caps", "a webpte.wgsl.Caps, or None for this machine's adapter", caps)
+
+
+class OneProcess:
+    """Base of what has memory on a device: another process, or a copy, has to load it."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise InputError(
+            f"a {type(self).__name__} cannot be pickled or copied, because it has memory on a device",
+            code="not_picklable",
+            hint="Send the path of its file, and load that in the other process.",
+        )
 
 
 class ProcessGuard:

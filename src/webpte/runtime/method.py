@@ -39,7 +39,7 @@ from .arguments import (
     ordered_inputs,
     output_targets,
 )
-from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, wrong_argument
+from .checks import OneProcess, ProcessGuard, check_callable, check_list, check_path, check_shapes, wrong_argument
 from .executor import Executor, lower_shapes
 from .kernels import CpuKernels
 from .state import MethodState, StateShare, read_state, write_state
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
 
-class Method:
+class Method(OneProcess):
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
     recoveries: int

@@ -35,14 +35,22 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, size, table
 from ..wgsl import Caps
 from . import arguments
-from .checks import ProcessGuard, check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
+from .checks import (
+    OneProcess,
+    ProcessGuard,
+    check_bool,
+    check_caps,
+    check_method_name,
+    check_optional_callable,
+    check_seconds,
+)
 from .kernels import CpuKernels
 from .method import Method, recover_methods
 from .state import SharedState
 from .tuning import TuningResult, best_variants, read_tuning, tune_plan, write_tuning
 
 
-class DeviceResources:
+class DeviceResources(OneProcess):
     """The methods that share files, and the weights on each device they run on.
 
     `memory` limits the bytes that all programs of this process allocate on a device; see `load`.

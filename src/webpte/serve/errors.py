@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +23,9 @@ from ..errors import (
 if TYPE_CHECKING:  # the process that decodes media does without the types of the API
     from .openai.response_types import ErrorBody
 
+_NAMES = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN", "EROFS", "EIO")  # not all on every system
+_EXHAUSTED = {getattr(errno, name) for name in _NAMES if hasattr(errno, name)}
+logger = logging.getLogger(__name__)
 Wait = Literal["load", "queue", "first token", "total"]
 
 # status -> "type" and default "code" of the JSON body
@@ -101,6 +106,18 @@ class ApiError(Exception):
         """Return the JSON body."""
         kind = STATUSES[self.status][0]
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Return whether the system lacks something for a request: disk, memory, files or processes."""
+    return error.errno in _EXHAUSTED
+
+
+def unavailable(reason: object) -> ApiError:
+    """Return the response for what the system cannot do now. The reason is for the log: it may contain paths."""
+    logger.warning("the system lacks something for a request: %s", reason)
+    message = "the server has no disk space, memory or processes for this request. Try again later."
+    return ApiError(503, message, headers={"Retry-After": "5"})
 
 
 def api_error(error: Error | ApiError) -> ApiError:

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple, TypedDict
 
 from ..errors import Error, InputError, error_of
 from ..llm.image_prompts import ImageEncoder
-from .errors import ApiError
-from .processes import end_after, ignore_stop_signals, limit_memory, spawn
+from .errors import ApiError, unavailable
+from .processes import end_after, ignore_stop_signals, leave_network, limit_memory, spawn
 
 COMMAND = (sys.executable, "-m", "webpte.serve.media_process")
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a process with several cannot leave the network
+SYSTEM_ERROR = "OSError"  # of a process: the system, not the file, is to blame
 BYTES_PER_SAMPLE = 64  # that decoding and resampling take: copies in f32 and f64, at 48,000 samples per second
 BYTES_PER_PIXEL = 24  # that decoding, turning and converting take: up to six copies of four bytes
 BASE_BYTES = 512 << 20
@@ -100,10 +102,10 @@ async def prepare_images(
 
 async def _run(job: _Job) -> Any:
     """Return the result of a job. Raise ApiError 422 if it exceeds its limits."""
-    child = await spawn((*COMMAND, json.dumps(job)))
+    child = await spawn(COMMAND, ONE_THREAD)
     try:
         async with asyncio.timeout(job.timeout):
-            answer, _ = await child.communicate()
+            answer, _ = await child.communicate(json.dumps(job).encode())
     except TimeoutError:
         message = f"the {job.kind} was not decoded within {job.timeout:g} s ({job.option})"
         raise ApiError(422, message, param=job.param, code="decoding_timeout") from None
@@ -115,6 +117,8 @@ async def _run(job: _Job) -> Any:
         message = f"the {job.kind} cannot be decoded: the decoder crashed, or took too much memory"
         raise ApiError(422, message, param=job.param, code="decoding_failed")
     result, failure = json.loads(answer)
+    if failure is not None and failure[0] == SYSTEM_ERROR:
+        raise unavailable(failure[1])
     if failure is not None:
         raise error_of(*failure)
     return result
@@ -186,7 +190,9 @@ _DECODERS: Mapping[str, Callable[..., Any]] = {"audio": write_samples, "download
 def main() -> int:
     """Run a job. Write its result, and the error's class, text and reason if there is one."""
     ignore_stop_signals()
-    job = _Job(*json.loads(sys.argv[1]))
+    job = _Job(*json.loads(sys.stdin.buffer.read()))
+    if job.kind != "download":
+        leave_network()
     end_after(job.timeout + ORPHAN_SECONDS)
     result = failure = None
     try:
@@ -194,6 +200,8 @@ def main() -> int:
     except (Error, MemoryError) as raised:
         error = raised if isinstance(raised, Error) else _takes_too_much(job)
         failure = [type(error).__name__, str(error), error.reason]
+    except OSError as error:
+        failure = [SYSTEM_ERROR, str(error), ""]
     print(json.dumps([result, failure]), flush=True)
     return 0
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .accounts import RequestClock
 from .clients import ClientDisconnected, client_of_address
-from .errors import ApiError
+from .errors import ApiError, is_exhausted, unavailable
 from .page import PAGE_PATHS, wants_page
 from .processes import IdleTrim
 from .reference import REFERENCE_PATH
@@ -129,10 +129,13 @@ class RequestMiddleware:
         except (ClientDisconnected, ClientDisconnect):  # the latter while the body was read
             record.fields["left"] = True
         except Exception as error:
-            logger.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
+            if isinstance(error, OSError) and is_exhausted(error):
+                answer = unavailable(error)
+            else:
+                logger.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
+                answer = ApiError(500, f"{type(error).__name__} in the server; see its log for request {record.id}")
             if record.status is None:
-                message = f"{type(error).__name__} in the server; see its log for request {record.id}"
-                await error_response(ApiError(500, message), scope["path"])(scope, receive, record.send)
+                await error_response(answer, scope["path"])(scope, receive, record.send)
         finally:
             self._log(record)
 

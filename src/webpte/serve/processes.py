@@ -8,23 +8,30 @@ import ctypes
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..environment import for_server_process
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # of unshare, on Linux
 PIPE = asyncio.subprocess.PIPE
 M_ARENA_MAX = -8  # the parameter of mallopt
 IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once would allocate it again
 
 
-async def spawn(command: Sequence[str], **options: Any) -> asyncio.subprocess.Process:
-    """Start a child with pipes as stdin and stdout. `options` are those of `asyncio.create_subprocess_exec`. The child
-    ends when its input ends, also if the server is killed.
+async def spawn(
+    command: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any
+) -> asyncio.subprocess.Process:
+    """Start a child with pipes as stdin and stdout. `options` are those of `asyncio.create_subprocess_exec`.
+
+    The child ends when its input ends, also if the server is killed. It inherits no secrets; `variables` are added. Do
+    not write what clients send into the command: every user of the system can read it.
 
     The child has its own process group: Ctrl-C in a terminal goes to the group of the server only. In the group of the
     server, a child that is still importing modules would print a KeyboardInterrupt traceback.
     """
-    options["process_group"] = 0
+    options |= {"process_group": 0, "env": for_server_process(variables or {})}
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, **options)
@@ -44,6 +51,14 @@ def end_after(seconds: float) -> None:
     """Let the system end this process, where it can, if its server has died and cannot kill it; 0 for never."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def leave_network() -> None:
+    """Move this process to a network of its own, where the system allows that: what takes over a decoder reaches no
+    host. Call it before a library starts threads."""
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):  # other C libraries lack the function
+            ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)
 
 
 def limit_memory(extra_bytes: int) -> None:

@@ -20,19 +20,37 @@ MAX_REDIRECTS = 3
 CONNECTION_SECONDS = 10.0  # without any data
 REDIRECTS = (301, 302, 303, 307, 308)
 HEADERS = {"User-Agent": f"webpte/{__version__}", "Accept": "image/*", "Accept-Encoding": "identity"}
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
-PLATFORM_ADDRESSES = ("168.63.129.16",)  # of a cloud's own services, outside the private ranges: Azure
+# Python's `is_global` differs between its versions. IANA's special-purpose registries, and platforms' own addresses:
+_NETWORKS = {
+    4: (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+        *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
+        "168.63.129.16/32",  # Azure's services
+    ),
+    6: (
+        "2001::/23",  # of protocols: Teredo, ORCHID and others
+        "2001:db8::/32",
+        "2002::/16",  # contains an IPv4 address
+        "2620:4f:8000::/48",
+        "3ffe::/16",
+        "3fff::/20",
+    ),
+}
+NOT_PUBLIC = {version: [ipaddress.ip_network(text) for text in texts] for version, texts in _NETWORKS.items()}
+UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is assigned to the public internet
+ISATAP = (0x0000_5EFE, 0x0200_5EFE)  # the third quarter of an IPv6 address whose last is one of IPv4
 Allowed = Callable[[str], bool]
 
 
 def is_public(address: str) -> bool:
     """Return whether an IP address is one of the public internet. IPv6 addresses that contain one of IPv4 are not."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv6Address) and (
-        parsed.ipv4_mapped is not None or parsed.sixtofour is not None or parsed.teredo is not None or parsed in NAT64
-    ):
-        return False
-    return parsed.is_global and not parsed.is_multicast and str(parsed) not in PLATFORM_ADDRESSES
+    if isinstance(parsed, ipaddress.IPv6Address):
+        contains_ipv4 = int(parsed) >> 32 & 0xFFFF_FFFF in ISATAP
+        if parsed not in UNICAST or contains_ipv4:
+            return False
+    return not any(parsed in network for network in NOT_PUBLIC[parsed.version])
 
 
 def fetch(address: str, max_bytes: int, argument: str, allowed: Allowed = is_public) -> bytes:

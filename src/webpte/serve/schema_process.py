@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import sys
 from collections import OrderedDict
@@ -23,7 +22,7 @@ from ..errors import Error, error_of
 from ..llm.constraints import Constraint, GrammarCompiler
 from ..llm.tokenizer import Tokenizer
 from .accounts import Accounts, Pool
-from .errors import ApiError
+from .errors import ApiError, unavailable
 from .messages import ModelInfo
 from .processes import end_after, ignore_stop_signals, limit_memory, spawn
 
@@ -34,7 +33,6 @@ START_SECONDS = 60.0
 WAIT_FACTOR = 10  # a constraint may wait for its turn this many times as long as it may take to compile
 ORPHAN_SECONDS = 1.0  # after the timeout, when a helper whose server has died ends by itself
 MEMORY_BYTES = 256 << 20  # that a constraint may take
-logger = logging.getLogger(__name__)
 
 
 class SchemaCompiler:
@@ -104,10 +102,7 @@ async def _started(helper: asyncio.Task[_HelperProcess]) -> _HelperProcess:
     try:
         return await helper
     except OSError as error:  # no file or memory for it, it exited, or it was too slow: TimeoutError is an OSError
-        logger.warning("a process that compiles schemas could not be started: %s", error)
-        raise ApiError(
-            503, "no process can be started to compile the schema. Try again later.", headers={"Retry-After": "5"}
-        ) from None
+        raise unavailable(error) from None
 
 
 async def _end(helper: asyncio.Task[_HelperProcess]) -> None:

@@ -20,10 +20,11 @@ above, no slot may stay taken, and over the second half neither process may grow
 much after the first 200. Both are looked at when the server has nothing to do.
 
 abuse: a client asks for short answers and polls /health, first alone, then beside 8 plain requests, then beside hostile
-clients of 20 kinds (or `--kinds`) that come from another address: slow headers and bodies, huge prompts, schema bombs,
-10,000 connections, streams that are not read, stop strings that hold all text back, and so on. Ends with status 1 if
-its longest gap between tokens is more than 3 times the one beside plain requests, /health takes more than a second,
-memory stays more than 10 % larger, or a response has a status of 500 or above, except 503 and 504 with a reason.
+clients of 38 kinds (or `--kinds`) that come from another address: slow headers and bodies, huge prompts, schema bombs,
+10,000 connections, streams that are not read, chunks of one byte, trailers, pipelines, uploads that are held, stop
+strings that hold all text back, and so on. Ends with status 1 if its longest gap between tokens is more than twice the
+one beside plain requests, /health takes more than 0.1 s, memory stays more than 10 % larger, the temporary folder had
+more than 256 MB or is not empty, or a response has a status of 500 or above, except 503 and 504 with a reason.
 Measure on an idle machine.
 
 Without a model it is a tiny one with random weights.

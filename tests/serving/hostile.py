@@ -27,6 +27,9 @@ CLOSED, TIMED_OUT = 0, -1  # in place of a status: closed without a response; ne
 PATIENCE = 30.0  # seconds
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 SPARE_FILES = 500
+FLOOD_BYTES = 1 << 20
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = GET + b"Transfer-Encoding: chunked\r\n\r\n"
 # A response that follows the bias repeats one letter, so that all of it may begin a stop string and is held back. The
 # strings have as many characters as a request may have.
 LETTER = "z"
@@ -267,6 +270,109 @@ class Hostile:
             self._letter = match[1].decode()
         return self._letter
 
+    # -- shapes of HTTP, of which most need no key --------------------------------------------------------------------
+
+    async def _flood(self, first: bytes, block: bytes, nbytes: int = FLOOD_BYTES) -> None:
+        """Send a connection's bytes until it is closed. Its responses count."""
+        async with self._connected() as (reader, writer):
+            writer.write(first)
+            reading = asyncio.ensure_future(self._read_all(reader))
+            for _ in range(nbytes // len(block)):
+                if reading.done():
+                    break
+                writer.write(block)
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+            await asyncio.wait([reading], timeout=1)
+            reading.cancel()
+
+    async def byte_chunks(self) -> None:
+        await self._flood(CHUNKED, b"1\r\nx\r\n" * 4000)
+
+    async def chunk_extensions(self) -> None:
+        await self._flood(CHUNKED, (b"1;" + b"a=b;" * 200 + b"\r\nx\r\n") * 20)
+
+    async def endless_extension(self) -> None:
+        await self._flood(CHUNKED + b"1;", b"a" * 16_000)
+
+    async def trailers(self) -> None:
+        await self._flood(CHUNKED + b"0\r\n", b"a:b\r\n" * 3000)
+
+    async def header_count(self) -> None:
+        await self._flood(GET, b"a:b\r\n" * 3000)
+
+    async def empty_lines(self) -> None:
+        await self._flood(b"", b"\r\n" * 8000)
+
+    async def pipelined_health(self) -> None:
+        await self._flood(b"", (GET + b"\r\n") * 300)
+
+    async def upgrades(self) -> None:
+        await self._flood(b"", (GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n") * 200)
+
+    async def http_1_0(self) -> None:
+        await self._exchange(b"GET /health HTTP/1.0\r\n\r\n" + b"GET / HTTP/1.0\r\n\r\n" * 200)
+
+    async def body_after_response(self) -> None:
+        await self._flood(GET + b"Content-Length: 999999999\r\n\r\n", b"x" * 65_536, 16 * FLOOD_BYTES)
+
+    async def dribbled_bytes(self) -> None:
+        """Send a request in segments of one byte, as fast as they are taken."""
+        async with self._connected() as (reader, writer):
+            writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for byte in post(chat_body(max_tokens=1)):
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+            await self._read_all(reader)
+
+    # -- bytes and media -----------------------------------------------------------------------------------------------
+
+    async def held_bodies(self) -> None:
+        """Send a large body but for its last byte, and hold it."""
+        async with self._connected() as (reader, writer):
+            writer.write(head(length=1_000_000) + b" " * 999_999)
+            await asyncio.sleep(5)
+            writer.write(b" ")
+            await self._read_all(reader)
+
+    async def uploads_for_no_model(self) -> None:
+        """Upload audio to a server without a speech model."""
+        size = 25_000_000
+        lines = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
+        kind = "Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+        await self._flood((lines + kind).encode(), b"x" * 65_536, size - 1)
+
+    async def small_forms(self) -> None:
+        part = b'--b\r\nContent-Disposition: form-data; name="model"\r\nX: ' + b"y" * 4000 + b"\r\n\r\nm\r\n"
+        body = part * 200 + b"--b--\r\n"
+        for _ in range(10):
+            data = post(body, "/v1/audio/transcriptions")
+            await self._exchange(data.replace(b"application/json", b"multipart/form-data; boundary=b", 1))
+
+    async def slow_reader(self) -> None:
+        """Read long responses by a few bytes a second."""
+        async with self._connected() as (reader, writer):
+            writer.transport.set_write_buffer_limits(0)
+            writer.write((GET.replace(b"/health", b"/openapi.json") + b"\r\n") * 50)
+            for _ in range(20):
+                await reader.read(64)
+                await asyncio.sleep(1)
+        self.results.statuses[CLOSED] += 1
+
+    async def keep_alive_0(self) -> None:
+        await self._exchange(post({"model": MODEL, "keep_alive": 0}, "/api/generate"))
+
+    async def prefix_guesses(self) -> None:
+        """Ask for the prompts of others, to see what is cached."""
+        for number in range(10):
+            await self._exchange(post(chat_body(f"Question {number}.", max_tokens=1)))
+
+    async def new_regexes(self) -> None:
+        for number in range(4):
+            schema = {"type": "string", "pattern": f"({time.time()}{number}|[a-z]{{1,200}}){{1,20}}"}
+            named = {"name": "x", "schema": schema}
+            await self._exchange(post(chat_body(response_format={"type": "json_schema", "json_schema": named})))
+
     async def plain(self) -> None:
         """Ask for a long answer as a normal client does, for a measurement to compare with."""
         await self._exchange(post(chat_body(temperature=0, max_tokens=700, stream=True)))
@@ -306,6 +412,24 @@ KINDS = (
     Kind("tokenize", 4),
     Kind("stop_strings", 3),
     Kind("stop_tools", 3),
+    Kind("byte_chunks", 8),
+    Kind("chunk_extensions", 2),
+    Kind("endless_extension", 2),
+    Kind("trailers", 2),
+    Kind("header_count", 2),
+    Kind("empty_lines", 2),
+    Kind("pipelined_health", 2),
+    Kind("upgrades", 2),
+    Kind("http_1_0", 2),
+    Kind("body_after_response", 2),
+    Kind("dribbled_bytes", 4),
+    Kind("held_bodies", 8),
+    Kind("uploads_for_no_model", 4),
+    Kind("small_forms", 2),
+    Kind("slow_reader", 4),
+    Kind("keep_alive_0", 2),
+    Kind("prefix_guesses", 2),
+    Kind("new_regexes", 3),
 )
 
 

@@ -15,7 +15,7 @@ from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
 from webpte.checkpoints.config import Fields
 from webpte.checkpoints.gguf_tokenizer import special_tokens as gguf_special_tokens
-from webpte.checkpoints.hugging_face import _special_tokens as folder_special_tokens
+from webpte.checkpoints.tokenizer_config import read_special_tokens as folder_special_tokens
 from webpte.llm import LLM, Tokenizer
 from webpte.llm.prompts import encode_prompt, read_special_tokens, render_chat
 
@@ -191,7 +191,7 @@ def test_export_writes_the_names_beside_the_program(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": True, "model_max_length": 5})
     )
-    result = folder_special_tokens(tmp_path)
+    result = folder_special_tokens(tmp_path, {})
     assert result == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "add_bos_token": True}
     talker.write_checkpoint(tmp_path / "talker")
     source = replace(read_checkpoint(tmp_path / "talker"), chat_template=None, special_tokens=result)

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.models.tiny_gemma3_vl import write_gemma3_vl
+from tests.support.models.tiny_lfm2_vl import write_lfm2_vl
+from tests.support.models.tiny_qwen3_5_vl import write_qwen3_5_vl
+from tests.support.models.tiny_vlm import write_vlm
+from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.llm.defaults import read_generation_config
 from webpte.llm.image_processor import image_processor
 
@@ -38,3 +43,17 @@ def test_image_processor_default_fields_are_known(module, name, caplog):
     kind: Any = getattr(importlib.import_module(f"transformers.models.{module}"), name)
     image_processor("here", json.loads(kind().to_json_string()))
     assert "not applied" not in caplog.text
+
+
+WRITERS = (write_vlm, write_gemma3_vl, write_lfm2_vl, write_qwen3_5_vl)
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_fields_of_models_with_images_are_known(write, tmp_path, caplog):
+    write(tmp_path)
+    read_checkpoint(tmp_path)
+    assert "not applied" not in caplog.text
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vision_feature": "cls"}))
+    read_checkpoint(tmp_path)
+    assert 'vision_feature = "cls": an unknown field' in caplog.text

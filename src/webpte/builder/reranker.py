@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..checkpoints.checkpoint import check_source, read_checkpoint
-from ..checkpoints.hugging_face import read_chat_template
 from ..checkpoints.sentence_transformers import read_answer_tokens
+from ..checkpoints.tokenizer_config import read_chat_template
 from ..errors import InputError, UnsupportedError
 from ..llm.tokenizer import Tokenizer
 from ..llm.tokenizer_file import read_tokenizer

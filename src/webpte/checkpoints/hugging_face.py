@@ -10,13 +10,15 @@ import numpy as np
 
 from ..errors import FormatError, UnsupportedError
 from ..json_files import read_json_object
+from ..llm.tokenizer_file import read_tokenizer
 from .architecture import Architecture
 from .config import FieldRule, Fields
 from .families import family_of_config
 from .family import Checkpoint, Family, end_ids
 from .safetensors_file import FloatTensor, Mxfp4Tensor, read_weights
 from .shapes import parameter_shapes
-from .text_part import is_wrapper, text_config, text_tensors
+from .text_part import WRAPPER_FIELDS, is_wrapper, text_config, text_tensors
+from .tokenizer_config import read_chat_template, read_special_tokens, read_text
 from .towers import tower_kind
 from .vision_tower import read_vision
 from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights, unread_names
@@ -148,7 +150,9 @@ def read_folder(folder: Path) -> Checkpoint:
     if is_wrapper(config):
         kind = tower_kind(config)
         if kind is not None:
-            vision = read_vision(str(folder / "config.json"), kind, config, tensors, _image_processor(folder))
+            outer = Fields(str(folder / "config.json"), config)
+            vision = read_vision(outer, kind, tensors, _image_processor(folder))
+            outer.warn_unread((IGNORED_FIELDS | WRAPPER_FIELDS).__contains__, {})
         tensors = text_tensors(str(folder), tensors, None if kind is None else kind.tensors)
     _remove_fixed(str(folder), family, tensors)
     check_layers(str(folder), model.n_layers, len(tensors))
@@ -166,7 +170,8 @@ def read_folder(folder: Path) -> Checkpoint:
         read_json_object(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     )
     ends = [end for end in (fields.get("eos_token_id"), generation.get("eos_token_id")) if end is not None]
-    tokenizer = _read_text(folder / "tokenizer.json")
+    tokenizer = read_text(folder / "tokenizer.json")
+    vocabulary = read_tokenizer(f"{folder}: its tokenizer.json", tokenizer.encode()).get_vocab()
     return Checkpoint(
         family=family,
         architecture=model,
@@ -175,7 +180,7 @@ def read_folder(folder: Path) -> Checkpoint:
         chat_template=read_chat_template(folder),
         bos_id=fields.token_id("bos_token_id"),
         eos_ids=end_ids(str(folder), ends, family.end_tokens, tokenizer),
-        special_tokens=_special_tokens(folder),
+        special_tokens=read_special_tokens(folder, vocabulary),
         generation_config=generation,
         vision=vision,
         context=_context(fields, model),
@@ -285,34 +290,3 @@ def _is_plain(frequencies: np.ndarray[Any, Any], model: Architecture) -> bool:
         if rope.divisors is None and same:
             return True
     return False
-
-
-# ---------------------------------------------------------------- text
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
-
-
-def read_chat_template(folder: Path) -> str | None:
-    beside = folder / "chat_template.jinja"
-    if beside.exists():
-        return _read_text(beside)
-    config = folder / "tokenizer_config.json"
-    template = read_json_object(config).get("chat_template") if config.exists() else None
-    return template if isinstance(template, str) else None
-
-
-def _special_tokens(folder: Path) -> dict[str, str | bool]:
-    """Return the special tokens by name. transformers stores them in either file, as strings or as objects."""
-    tokens: dict[str, str | bool] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        listed = read_json_object(folder / name) if (folder / name).exists() else {}
-        for key, value in listed.items():
-            text = value.get("content") if isinstance(value, dict) else value
-            if key.endswith("_token") and isinstance(text, str | bool):
-                tokens[key] = text
-    return tokens

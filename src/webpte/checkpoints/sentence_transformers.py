@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
+from ..fields import ReadFields
 from ..json_files import read_json, read_json_object
 from .config import is_token_id
 
@@ -95,8 +96,9 @@ def read_answer_tokens(folder: Path) -> tuple[int, int] | None:
     if [kind for kind, _ in modules] != ["Transformer", "LogitScore"]:
         return None
     path = folder / modules[1][1] / "config.json"
-    config = read_json_object(path)
-    yes, no = config.get("true_token_id"), config.get("false_token_id")
+    fields = ReadFields(str(path), read_json_object(path))
+    yes, no = fields.get("true_token_id"), fields.get("false_token_id")
+    fields.warn_unread(lambda name: False, {})
     if modules[0][1] or not is_token_id(yes) or not is_token_id(no):
         raise UnsupportedError(
             items=["LogitScore"],
@@ -105,7 +107,7 @@ def read_answer_tokens(folder: Path) -> tuple[int, int] | None:
             got=f"{yes!r}, {no!r} and the folder {modules[0][1]!r}",
             code="reranker_tokens",
         )
-    return config["true_token_id"], config["false_token_id"]
+    return fields.values["true_token_id"], fields.values["false_token_id"]
 
 
 def _pooling(path: Path, prompts: bool) -> str:
@@ -156,8 +158,9 @@ def _text(path: Path) -> tuple[int | None, bool]:
 
 
 def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
-    config: dict[str, Any] = read_json_object(path) if path.exists() else {}
-    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    fields = ReadFields(str(path), read_json_object(path) if path.exists() else {})
+    prompts, default = fields.get("prompts", {}), fields.get("default_prompt_name")
+    fields.warn_unread({"__version__", "model_type", "similarity_fn_name"}.__contains__, {})
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise FormatError(
             argument=f"{path}: prompts", expected="strings by name", got=repr(prompts), code="invalid_field"

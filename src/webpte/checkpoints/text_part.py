@@ -26,6 +26,17 @@ _CLASSES = (
 )
 # Fields of the wrapper that hold for its language model.
 _SHARED = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "dtype", "torch_dtype", "quantization_config")
+# Fields of the wrapper about its parts, the tokens of images, and the image processor, which has its own file.
+WRAPPER_FIELDS = frozenset({
+    *_SHARED, "_pad_token_id", "text_config", "vision_config", "audio_config", "model_type",
+    "architectures", "image_token_id",
+    "image_token_index", "video_token_id", "video_token_index", "vision_start_token_id", "vision_end_token_id",
+    "vision_token_id", "boi_token_index", "eoi_token_index", "boi_token_id", "eoi_token_id", "audio_token_id",
+    "audio_token_index", "boa_token_index", "eoa_token_index", "vocab_size", "hidden_size",
+    "use_reentrant_checkpointing", "image_seq_len", "image_seq_length", "language_model_only", "do_image_splitting",
+    "encoder_patch_size", "max_image_tokens", "min_image_tokens", "max_num_patches", "max_pixels_tolerance",
+    "max_tiles", "min_tiles", "tile_size", "use_image_special_tokens", "use_thumbnail",
+})  # fmt: skip
 _PREFIXES = {
     "language_model.model.": "model.",
     "model.language_model.": "model.",

@@ -242,14 +242,13 @@ _RULES = {
 
 
 def read_vision(
-    where: str,
+    model: Fields,
     kind: TowerKind,
-    config: Mapping[str, Any],
     tensors: Mapping[str, StoredWeight],
     processor: Mapping[str, Any],
 ) -> Vision:
-    """Return the encoder of a model."""
-    model = Fields(where, config)
+    """Return the encoder of a model with these fields of config.json."""
+    where = model.where
     vision = model.part("vision_config")
     tower = kind.config(model, vision, Fields(f"{where}: the image processor", processor))
     vision.refuse_unread(_IGNORED.__contains__, _RULES)

@@ -25,6 +25,7 @@ from .defaults import OWN_DEFAULTS, check_defaults, read_end_tokens, read_genera
 from .engine.encoder import FORWARD, LanguageMethods
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 from .image_processor import BIDIRECTIONAL_METHOD, SECTIONS_METHOD
+from .prompts import default_template
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _chat_template(path: Path) -> str | None:
         template = read_json_object(config).get("chat_template")
     except FormatError:  # the tokenizer's own reader reports it
         return None
-    return template if isinstance(template, str) else None
+    return default_template(template, str(config))
 
 
 def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadata:

@@ -6,6 +6,7 @@ Chat templates are downloaded, so they run in a sandbox with limits.
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from .template_sandbox import TemplateEnvironment, limit_error
 from .tokenizer import Tokenizer
 from .tool_shapes import ToolFormat
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class SpecialTokens:
@@ -30,6 +33,18 @@ class SpecialTokens:
     texts: Mapping[str, str] = field(default_factory=dict)  # by name: bos_token, eos_token, unk_token …
     add_bos: bool = False  # before every text, even if the tokenizer's post-processor does not add it
     tool_format: ToolFormat | None = None  # how the model writes tool calls
+
+
+def default_template(value: Any, where: str) -> str | None:
+    """Return the chat template of a tokenizer_config.json: a string, or the default of a list of templates by name."""
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else None
+    templates = {each.get("name"): each.get("template") for each in value if isinstance(each, dict)}
+    default = templates.pop("default", None)
+    if templates:
+        names = ", ".join(map(str, templates))
+        logger.warning("%s: chat templates that are not used, only the default is: %s", where, names)
+    return default if isinstance(default, str) else None
 
 
 def read_special_tokens(

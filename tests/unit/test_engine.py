@@ -14,7 +14,7 @@ from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
 from webpte import CancelToken
 from webpte.errors import DeviceLost
 from webpte.llm import ConstraintError, LogitsError, QueueFullError, StaleGenerationError
-from webpte.llm.engine.output import OutputProcessor
+from webpte.llm.engine.output import Admitted, OutputProcessor
 from webpte.llm.engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest, SequenceState
 from webpte.llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, MIN_CHUNK_TOKENS, PrefillPolicy
 from webpte.llm.settings import sampling_params_from
@@ -37,6 +37,21 @@ def test_engine_single_response_is_exact():
     seeded: dict[str, Any] = {"temperature": 0.7, "seed": 5}
     assert tokens_of(ask(llm, A, **seeded)) == alone(A, 20, **seeded) != alone(A, 20)
     assert tokens_of(ask(llm, A, 100)) == alone(A, 100) and len(alone(A, 100)) == 64 - len(A) + 1
+
+
+def test_engine_delivers_the_slot_of_a_request_before_its_prompt_is_computed():
+    """Queue times end with it: they were the times to the first token."""
+    llm, delivered = FakeLLM(), []
+    answer = ask(llm, A)
+    run = llm.runner.run
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        delivered.append(answer._outputs.peek())
+        return run(*arguments, **options)
+
+    llm.runner.run = noted  # type: ignore[method-assign]
+    assert tokens_of(answer) == alone(A, 20)
+    assert isinstance(delivered[0], Admitted)
 
 
 def test_answers_side_by_side_share_passes():

@@ -14,7 +14,14 @@ import pytest
 from tests.support.harness.errors import raises
 from webpte.errors import Error, FormatError, InputError, OutOfMemory
 from webpte.serve.backend import Stats
-from webpte.serve.errors import DeadlineExceeded, ModelUnavailable, QueueFull, WorkerUnavailable
+from webpte.serve.errors import (
+    DeadlineExceeded,
+    ModelNotServable,
+    ModelUnavailable,
+    QueueFull,
+    WorkerUnavailable,
+    api_error,
+)
 from webpte.serve.fleet import RECENT_SECONDS, Fleet, FleetLimits
 from webpte.serve.messages import ModelFile, ModelInfo
 
@@ -255,10 +262,10 @@ def test_model_larger_than_memory_fails_alone_and_others_make_room(tmp_path, mem
 
 def test_failed_load_concerns_its_requests_only_and_is_tried_again_after_a_pause(tmp_path):
     async def test(fleet: Fleet, machine: Machine) -> None:
-        machine.errors["a"] = FormatError("/path/of/a.pte is cut", code="truncated")
+        machine.errors["a"] = WorkerUnavailable("/path/of/a.pte cannot be read now", code="busy")
         results = await asyncio.gather(use(fleet, "a"), use(fleet, "b"), use(fleet, "a"), return_exceptions=True)
         assert [type(result) for result in results] == [ModelUnavailable, type(None), ModelUnavailable]
-        assert "/path" not in str(results[0]) and "format.truncated" in str(results[0])
+        assert "/path" not in str(results[0]) and "worker_unavailable.busy" in str(results[0])
         pauses = []
         for _ in range(6):
             with raises(ModelUnavailable) as caught:
@@ -274,6 +281,24 @@ def test_failed_load_concerns_its_requests_only_and_is_tried_again_after_a_pause
         assert states(fleet) == {"a": "loaded", "b": "loaded", "c": "unloaded"}
 
     fleet_test(test, tmp_path, max_backoff=10.0)
+
+
+def test_model_with_a_wrong_file_is_refused_without_advice_to_wait(tmp_path):
+    """Clients retry after an error of the server, and a page offers to try again in a second."""
+
+    async def test(fleet: Fleet, machine: Machine) -> None:
+        machine.errors["a"] = FormatError("/path/of/a.pte is cut", code="truncated")
+        for _ in range(2):
+            with raises(ModelNotServable, "format.truncated") as caught:
+                await use(fleet, "a")
+            assert "/path" not in str(caught.value) and "Try again" not in str(caught.value)
+        response = api_error(caught.value)
+        assert (response.status, response.code, response.param) == (400, "model_not_servable", "model")
+        machine.errors.clear()
+        machine.clock.now += 60  # the whole file has been copied
+        await use(fleet, "a")
+
+    fleet_test(test, tmp_path)
 
 
 def test_load_that_fails_unexpectedly_does_not_stop_other_loads(tmp_path):
@@ -425,7 +450,7 @@ def test_random_requests_get_their_models_within_the_memory(tmp_path):
         async def ask(name: str) -> None:
             try:
                 info = await fleet.hold(name)
-            except ModelUnavailable:
+            except ModelNotServable:
                 outcomes.append("failed" if name == "f" else "wrong")
                 return
             assert info.name == name and machine.current(name).used

@@ -177,10 +177,33 @@ def test_models_of_a_folder_are_its_programs_bundles_and_checkpoints(tmp_path, m
     for folder, file in (("site", MANIFEST), ("tiny", "config.json"), ("other", "notes.txt")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / file).touch()
-    talker, tiny = "talker=talker.gguf.built.pte", "tiny=tiny.built.pte"
-    assert open_models([str(tmp_path)]) == (str(tmp_path / "b.pte"), str(tmp_path / "site"), talker, tiny)
+    monkeypatch.setattr("webpte.cli.programs.check_servable", lambda path: None)
+    built = {"talker": "talker.gguf.built.pte", "tiny": "tiny.built.pte"}
+    expected = {"b": tmp_path / "b.pte", "site": tmp_path / "site", **built}
+    assert open_models([str(tmp_path)]) == tuple(f"{name}={path}" for name, path in expected.items())
+    (tmp_path / "b.gguf").touch()
+    names = [model.partition("=")[0] for model in open_models([str(tmp_path)])]
+    assert names == ["b.gguf", "b.pte", "site", "talker", "tiny"]
     with raises(InputError, str(tmp_path / "other"), code="empty_folder"):
         open_models([str(tmp_path / "other")])
+
+
+def test_models_of_a_folder_that_cannot_be_served_are_left_out_with_the_reason(tmp_path, capsys):
+    """A CNN was listed as a language model, and was the default of the chat page if it was the first by name."""
+    values = [VkTensor(DType.FLOAT32, (7,)), VkTensor(DType.FLOAT32, (7,))]
+    simple_pte(tmp_path / "cnn.pte", values, [("aten.relu.default", (0, 1))], [0], [1], [])
+    simple_pte(tmp_path / "labels.pte", values, [("aten.relu.default", (0, 1))], [0], [1], [])
+    (tmp_path / "labels.task.json").write_text('{"task": "image classification"}')
+    (tmp_path / "encoder.pte").touch()
+    (tmp_path / "encoder.task.json").write_text('{"task": "embedding"}')
+    (tmp_path / "cut.pte").write_bytes(b"cut")
+    assert open_models([str(tmp_path)]) == (f"encoder={tmp_path / 'encoder.pte'}",)
+    cnn, cut, labels = capsys.readouterr().err.strip().splitlines()
+    assert cnn.startswith(f"not served: {tmp_path / 'cnn.pte'}: ") and "webpte run" in cnn and "forward(" in cnn
+    assert cut.startswith("not served: ") and "image classification" in labels
+    (tmp_path / "encoder.pte").unlink()
+    with raises(InputError, tmp_path, code="empty_folder"):
+        open_models([str(tmp_path)])
 
 
 @pytest.mark.parametrize("load", [LLM, lambda name: open_source(name, ignore), lambda name: open_models([name])])

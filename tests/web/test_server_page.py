@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.stand_in import StandIn
@@ -43,6 +44,18 @@ def ask(page: Page, text: str) -> None:
     expect(page.locator("#log")).to_have_attribute("aria-busy", "false")
 
 
+def as_before_loading(route: Route) -> None:
+    """Leave out what the server knows of a model only after it has loaded it."""
+    response = route.fetch()
+    if response.status == 200:
+        content = response.json()
+        for model in content["data"]:
+            del model["context"]
+        route.fulfill(response=response, json=content)
+    else:
+        route.fulfill(response=response)
+
+
 def test_server_page_asks_for_the_key_answers_and_remembers(browser: Browser, address: str) -> None:
     with browser.new_context() as window:
         page = window.new_page()
@@ -50,11 +63,15 @@ def test_server_page_asks_for_the_key_answers_and_remembers(browser: Browser, ad
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("dialog", lambda dialog: dialog.accept("secret"))
+        page.route("**/v1/models", as_before_loading)
         page.goto(address)
         page.wait_for_selector("#load", state="hidden")
         expect(page.locator("h1")).to_have_text("stand-in")
         expect(page.locator("#hint")).to_contain_text("this server")
+        expect(page.locator("body")).not_to_contain_text("context left")
+        page.unroute("**/v1/models")
         ask(page, QUESTION)
+        expect(page.locator("body")).to_contain_text(re.compile(r"\d+ of \d+ tokens of context left"))
         page.get_by_text("Use it from programs").click()
         expect(page.locator("details pre")).to_contain_text(f"curl {address}v1/chat/completions")
         page.reload()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..deferred import fetch_program
-from ..errors import InputError
+from ..errors import Error, InputError
 from ..progress import OnProgress
 from ..runtime.manifest import is_bundle
 from ..sources import (
@@ -22,6 +23,7 @@ from ..sources import (
     no_program,
     refuse_unknown_name,
 )
+from ..task_file import task_of
 from ..text import duration, shell_word, size
 from .output import say
 from .terminal import bars
@@ -82,21 +84,70 @@ def open_models(models: Sequence[str], max_context: int | None = None) -> tuple[
 
     `max_context` is that of the checkpoints.
     """
-    return tuple(_open_model(each, max_context) for text in models for each in _models_in(text))
+    opened: list[str] = []
+    for text in models:
+        members = _members(text)
+        opened += [_open_model(text, max_context)] if members is None else _open_folder(text, members, max_context)
+    return tuple(opened)
 
 
-def _models_in(text: str) -> list[str]:
-    """Return the programs, bundles and checkpoints in a folder; of another source, the source."""
+def _members(text: str) -> list[str] | None:
+    """Return the programs, bundles and checkpoints in a folder of models; None for a model."""
     folder = Path(text)
     if not folder.is_dir() or is_bundle(folder) or is_checkpoint(folder):
-        return [text]
+        return None
     models = [each for each in folder.iterdir() if each.suffix == ".pte" or is_bundle(each) or is_checkpoint(each)]
-    if not models:
+    return sorted(map(str, models))
+
+
+def _open_folder(folder: str, members: Sequence[str], max_context: int | None) -> list[str]:
+    """Return the models of a folder that the server has endpoints for. Print why others are left out.
+
+    Models whose names differ only in their endings are named with them.
+    """
+    names = Counter(map(_name, members))
+    opened = []
+    for path in members:
+        try:
+            name = _name(path) if names[_name(path)] == 1 else os.path.basename(path)
+            model = _open_model(f"{name}={path}", max_context)
+            check_servable(model.partition("=")[2])
+            opened.append(model)
+        except Error as error:
+            say(f"not served: {error}", error=True)
+    if not opened:
         raise InputError(
-            argument="FILE", expected="a folder with .pte programs, bundles or checkpoints", got=repr(text),
+            argument="FILE", expected="a folder with models: .pte programs, bundles or checkpoints", got=repr(folder),
             code="empty_folder",
         )  # fmt: skip
-    return sorted(map(str, models))
+    return opened
+
+
+def check_servable(path: str) -> None:
+    """Raise InputError if the server has no endpoint for a program or a bundle. Weights are not read."""
+    from ..llm.metadata import check_language_model, language_of, tokenizer_beside  # only the server needs them
+    from ..runtime import Bundle, load
+    from ..serve.served_models import KINDS
+
+    file = Path(path)
+    task = task_of(file)
+    if not any(task in kind.tasks for kind in KINDS.values()):
+        raise InputError(
+            argument=path,
+            expected=" or ".join(kind.title for kind in KINDS.values()),
+            got=f"a program for the task {task!r}",
+            code="unsupported_task",
+        )
+    if task is not None:
+        return
+    with load(path) as program:
+        if isinstance(program, Bundle):
+            language_of(program)
+            return
+        check_language_model(program, file)
+    if tokenizer_beside(file) is None:
+        hint = f"Put {file.stem}.tokenizer.json beside it."
+        raise InputError(f"{path} has no tokenizer", hint=hint, code="no_tokenizer")
 
 
 def _open_model(text: str, max_context: int | None) -> str:

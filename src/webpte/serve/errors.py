@@ -74,6 +74,12 @@ class ModelUnavailable(Error):  # noqa: N818
         self.retry_after = retry_after  # seconds
 
 
+class ModelNotServable(Error):  # noqa: N818
+    """A model cannot be loaded because of its file. Waiting does not help."""
+
+    code = "model_not_servable"
+
+
 class DeadlineExceeded(Error):  # noqa: N818
     """A request reached one of its timeouts."""
 
@@ -130,6 +136,8 @@ def api_error(error: Error | ApiError) -> ApiError:
     if isinstance(error, ModelUnavailable):
         retry = {"Retry-After": str(math.ceil(error.retry_after))}
         return ApiError(503, message, param="model", code=error.code, headers=retry)
+    if isinstance(error, ModelNotServable):
+        return ApiError(400, message, param="model", code=error.code)
     if isinstance(error, QueueFullError):  # from the worker, which learns of disconnected clients a moment later
         return ApiError(429, message, headers={"Retry-After": "1"})
     if isinstance(error, DeadlineExceeded):

@@ -16,11 +16,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import Error, OutOfMemory
+from ..errors import Error, FormatError, InputError, OutOfMemory, UnsupportedError
 from ..llm.settings import SamplingParams
 from ..sources import beside
 from .backend import EngineClient, ModelStatus, OnText, State, Stats, Stream, Timeouts, ignore_text
-from .errors import DeadlineExceeded, ModelUnavailable, QueueFull, WorkerUnavailable
+from .errors import DeadlineExceeded, ModelNotServable, ModelUnavailable, QueueFull, WorkerUnavailable
 from .messages import ModelFile, ModelInfo, ModelState, PromptItem, SpeechTask, Transcribed
 from .served_models import kind_of
 
@@ -413,6 +413,7 @@ class Fleet:
     async def _start_worker(self, model: _Model, memory: int | None = None) -> None:
         """Load a model in a new worker. Raise what prevents it."""
         logger.info("loading", extra={"fields": {"model": model.file.name}})
+        started = asyncio.get_running_loop().time()
         worker = self._new_worker(model.file, memory if memory is not None else self.limits.memory)
         model.worker = worker
         try:
@@ -425,6 +426,19 @@ class Fleet:
         model.state, model.error, model.failures = "loaded", None, 0
         model.last_used = asyncio.get_running_loop().time()
         model.watching = asyncio.create_task(self._watch(model, worker.failed()))
+        self._log_ready(model, model.last_used - started)
+
+    def _log_ready(self, model: _Model, seconds: float) -> None:
+        """Log what a model takes, and what it may take: slots beyond the first are allocated when they are needed."""
+        assert model.info is not None
+        fields: dict[str, object] = {"model": model.file.name, "seconds": round(seconds, 1)}
+        fields["memory_bytes"] = model.memory
+        if model.info.slot_bytes:
+            fields |= {"slots": model.info.max_batch, "slot_bytes": model.info.slot_bytes}
+            fields |= {"all_slots_bytes": model.info.slot_bytes * model.info.max_batch}
+        if self.limits.memory is not None:
+            fields["limit_bytes"] = self.limits.memory
+        logger.info("ready", extra={"fields": fields})
 
     async def _watch(self, model: _Model, failed: Awaitable[Error]) -> None:
         """Mark a model as failed when its worker cannot be kept running."""
@@ -466,9 +480,15 @@ class Fleet:
         model.retry_at = asyncio.get_running_loop().time() + pause
         self._refuse(model, self._unavailable(model, pause))
 
-    def _unavailable(self, model: _Model, pause: float) -> ModelUnavailable:
+    def _unavailable(self, model: _Model, pause: float) -> Error:
+        """Return the error of requests for a model that cannot be loaded. A file that was never right does not become
+        so by waiting, so its error is not one that clients retry."""
         assert model.error is not None
         reason = model.error.code  # its text may name paths, and any client may read it
+        if model.info is None and isinstance(model.error, (FormatError, InputError, UnsupportedError)):
+            return ModelNotServable(
+                f"model: {model.file.name} cannot be served: {reason}. The server's log has the reason."
+            )
         return ModelUnavailable(
             f"model: {model.file.name} cannot be loaded: {reason}. The server's log has the reason. "
             f"Try again in {math.ceil(pause)} seconds.",

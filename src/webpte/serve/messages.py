@@ -90,6 +90,7 @@ class ModelInfo:
     text: TextFiles | None = None  # of a language model
     context_limit: ContextLimit | None = None  # of a language model
     rate: Count = 0  # samples per second of a speech model; 0 for others
+    slot_bytes: Count = 0  # on the device, of each sequence of a language model
     adapters: tuple[str, ...] = ()  # of a language model
     adapter: str | None = None  # that requests for the model have, whose name then ends with it
 

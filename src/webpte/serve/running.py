@@ -56,7 +56,12 @@ def model_files(models: tuple[str, ...], adapters: tuple[str, ...] = ()) -> list
         if not equals or os.path.exists(model):
             name, path = Path(model).stem, model
         if not name or not os.path.exists(path):
-            raise InputError(f"{path or model} does not exist. Pass a .pte file or a bundle, as PATH or NAME=PATH.")
+            raise InputError(
+                f"{path or model} does not exist",
+                code="missing_model",
+                hint="Pass a .pte program, a bundle, a checkpoint (model.gguf or a folder), hf:org/name or a name like "
+                "smollm2, as PATH or NAME=PATH.",
+            )
         files.append(ModelFile(name, os.path.abspath(path)))
     names = [file.name for file in files]
     if double := sorted({name for name in names if names.count(name) > 1}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -101,7 +102,14 @@ class Service:
         and stays loaded until the response has ended. Raise ApiError if the name is unknown or of another kind."""
         model = self.find(name, kind)
         holding = self.backend.hold(model.file.name, keep_alive, client_of(request), clock_of(request).left)
-        info = await (holding if model.state == "loaded" else until_disconnect(request.receive, holding))
+        if model.state == "loaded":
+            info = await holding
+        else:
+            started = time.perf_counter()
+            info = await until_disconnect(request.receive, holding)
+            seconds = time.perf_counter() - started
+            request.scope["state"]["log"]["load_ms"] = round(1000 * seconds, 1)
+            self.metrics.load.observe(seconds)
         request.scope["state"]["held"].callback(self.backend.release, info.name)
         await self._serve(info)
         return self._served[model.name]

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..text import sanitize, sanitize_line
+from ..text import sanitize, sanitize_line, size
 from .accounts import HELD, RESOURCES, Accounts
 from .backend import Backend
 
@@ -53,8 +53,13 @@ class LogFormatter(logging.Formatter):
         if self._as_json:
             line = {"time": stamp, "level": level, "logger": record.name, "event": event, **fields}
             return json.dumps(line | ({"traceback": traceback} if traceback else {}), ensure_ascii=False, default=str)
-        pairs = "".join(f" {name}={sanitize_line(str(value))}" for name, value in fields.items())
+        pairs = "".join(f" {name}={sanitize_line(_shown(name, value))}" for name, value in fields.items())
         return f"{stamp} {level} {sanitize_line(event)}{pairs}" + (f"\n{sanitize(traceback)}" if traceback else "")
+
+
+def _shown(name: str, value: object) -> str:
+    """Return a field as people read it."""
+    return size(value).replace(" ", "") if name.endswith("_bytes") and isinstance(value, int) else str(value)
 
 
 def configure_logging(level: str, log_format: str) -> None:
@@ -67,6 +72,8 @@ def configure_logging(level: str, log_format: str) -> None:
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(level.upper())
+    # uvicorn announces its process and lifespan, which the server's own lines say better.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger("webpte").level))
     logging.getLogger("uvicorn.access").disabled = True  # `RequestMiddleware` writes a line per request
 
 
@@ -83,9 +90,20 @@ class Metrics:
         self.seconds = Histogram(
             "webpte_request_seconds", "duration of a request", ("endpoint",), registry=own, buckets=BUCKETS
         )
-        self.queue = Histogram("webpte_queue_seconds", "from the request to a slot", registry=own, buckets=BUCKETS)
+        self.queue = Histogram(
+            "webpte_queue_seconds",
+            "from the request, or the load of its model, to a slot",
+            registry=own,
+            buckets=BUCKETS,
+        )
+        self.load = Histogram(
+            "webpte_load_seconds", "of requests that waited for their model", registry=own, buckets=BUCKETS
+        )
         self.first_token = Histogram(
-            "webpte_first_token_seconds", "from the request to its first token", registry=own, buckets=BUCKETS
+            "webpte_first_token_seconds",
+            "from the request to its first token, with the load of its model",
+            registry=own,
+            buckets=BUCKETS,
         )
         self.inter_token = Histogram(
             "webpte_between_tokens_seconds", "from a token to the next", registry=own, buckets=BUCKETS

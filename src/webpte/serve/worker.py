@@ -197,6 +197,7 @@ class LanguageModelWorker:
             ),
             context_limit=llm.context_limit,
             adapters=llm.adapters,
+            slot_bytes=sum(llm.engine.runner.sizes(llm.capacity)),
         )
 
     @property
@@ -245,10 +246,12 @@ class LanguageModelWorker:
             self.llm.abort(generation)
 
     def collect(self, id: int, outputs: Sequence[Output]) -> None:
-        """Keep the outputs of a request until the end of the step."""
+        """Keep the outputs of a request until the end of the step. That it got a slot is sent at once."""
         with self._lock:
             if id not in self._active:  # cancelled
                 return
+            if len(outputs) == 1 and isinstance(outputs[0], Admitted):
+                return self._send(StepOutput((TokenDelta(id, outputs[0].cached_tokens, (), None),)))
             cached = next((output.cached_tokens for output in outputs if isinstance(output, Admitted)), None)
             pieces = tuple(output for output in outputs if isinstance(output, Piece))
             end = outputs[-1] if isinstance(outputs[-1], Finished) else None
@@ -257,8 +260,7 @@ class LanguageModelWorker:
             error = end.error if end is not None else None
             reason = end.reason if end is not None and error is None else None
             if cached is not None or pieces or reason is not None:
-                stop_string = end.stop_string if end is not None else None
-                self._deltas.append(TokenDelta(id, cached, pieces, reason, stop_string))
+                self._deltas.append(TokenDelta(id, cached, pieces, reason, end and end.stop_string))
             if error is not None:
                 self._failures.append(failed(id, error))
 

@@ -78,7 +78,10 @@ class ServerModel extends EventTarget {
 
   async #create({ signal, return_progress, ...fields }) {
     const body = JSON.stringify({ model: this.name, ...fields });
-    return events(await request("v1/chat/completions", { method: "POST", body, signal }));
+    const response = await request("v1/chat/completions", { method: "POST", body, signal });
+    // The server knows the context of a model once it is loaded.
+    if (this.info.language.context_length === undefined) this.#models = await languageModels(signal);
+    return events(response);
   }
 }
 
@@ -93,6 +96,11 @@ function forPrograms(model) {
   ];
 }
 
+async function languageModels(signal) {
+  const list = await (await request("v1/models", { signal })).json();
+  return list.data.filter(({ kind }) => kind === "language");
+}
+
 const pause = (signal) =>
   new Promise((resolve, reject) => {
     setTimeout(resolve, RETRY_MS);
@@ -102,17 +110,16 @@ const pause = (signal) =>
 /** Wait until the server has loaded its models, and return the first. The page gets a choice of models. */
 export async function connect(root, { signal, onProgress }) {
   const { settings, name } = parts(root);
-  let list;
-  while (!list) {
+  let models;
+  while (!models) {
     try {
-      list = await (await request("v1/models", { signal })).json();
+      models = await languageModels(signal);
     } catch (error) {
       if (error.code !== "loading") throw error;
       onProgress({ stage: "server" });
       await pause(signal);
     }
   }
-  const models = list.data.filter(({ kind }) => kind === "language");
   if (!models.length) throw new ServerError("The server has no language model.", "server");
   const select = make("select", { ariaLabel: "Model" }, ...models.map(({ id }) => make("option", { textContent: id })));
   const details = make("details", {}, make("summary", { textContent: "Use it from programs" }));
@@ -120,6 +127,7 @@ export async function connect(root, { signal, onProgress }) {
     details.replaceChildren(details.firstChild, make("div", { className: "card" }, ...forPrograms(select.value)));
     document.title = name.textContent = select.value;
   };
+  select.value = (models.find(({ state }) => state !== "failed") ?? models[0]).id;
   select.onchange = show;
   show();
   if (models.length > 1) name.after(select);

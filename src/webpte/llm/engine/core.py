@@ -234,6 +234,8 @@ class EngineCore:
             if flight is None:
                 self.scheduler.update_queues()
                 batch = self.scheduler.schedule()
+                for part in batch:
+                    part.request.flush()  # a request that got its slot is no longer queued while its prompt is read
                 flight = self.executor.start(batch)
             if flight is not None:
                 batch = flight.parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from starlette.requests import Request
@@ -275,9 +276,10 @@ class MessagesFormatter:
         }
 
     def opening(self, usages: Sequence[RequestUsage]) -> Iterator[AnthropicEvent]:
+        usage = replace(usages[0], completion_tokens=0, reasoning_tokens=0)  # none is sent yet
         start: MessageStartEvent = {
             "type": "message_start",
-            "message": self._message([], {"stop_reason": None, "stop_sequence": None}, usages[0]),
+            "message": self._message([], {"stop_reason": None, "stop_sequence": None}, usage),
         }
         yield start
 

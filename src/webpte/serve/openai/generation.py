@@ -208,11 +208,13 @@ class InstrumentedStream:
         self._started = self._last_token = time.perf_counter()
         self._ended = False
         self._pending: list[Piece] = []  # whose channel is not known yet
-        self._first: Event | None = None  # read by `wait_until_admitted`
+        self._first: Event | None = None  # read by `wait_for_first_token`
 
-    async def wait_until_admitted(self) -> None:
-        """Wait for a slot. A failure until then is raised, while the response can still have an error status."""
-        self._first = await self._next()
+    async def wait_for_first_token(self) -> None:
+        """Wait for the first token. Raise a failure until then, while the response can still have an error status."""
+        while isinstance(event := await self._next(), Admitted):
+            pass
+        self._first = event
 
     async def _next(self) -> Event:
         event = await anext(self._events)
@@ -275,8 +277,9 @@ class InstrumentedStream:
         elif isinstance(event, StreamEnd):
             self._record_end(event.reason)
         elif self._last_token == self._started:
-            self._log.setdefault("first_token_ms", round(1000 * (now - self._started), 1))
-            self._metrics.first_token.observe(now - self._started)
+            seconds = now - self._started + self._log.get("load_ms", 0.0) / 1000
+            self._log.setdefault("first_token_ms", round(1000 * seconds, 1))
+            self._metrics.first_token.observe(seconds)
             self._last_token = now
         else:
             self._metrics.inter_token.observe(now - self._last_token)
@@ -378,7 +381,7 @@ async def respond(
     ]
     streaming = False
     try:
-        await until_disconnect(request.receive, responses[0].wait_until_admitted())
+        await until_disconnect(request.receive, responses[0].wait_for_first_token())
         if parsed.stream:
             streaming = True
             return stream_type(

@@ -260,7 +260,7 @@ class LanguageModelWorker:
             error = end.error if end is not None else None
             reason = end.reason if end is not None and error is None else None
             if cached is not None or pieces or reason is not None:
-                self._deltas.append(TokenDelta(id, cached, pieces, reason, end and end.stop_string))
+                self._deltas.append(TokenDelta(id, cached, pieces, reason, end.stop_string if end else None))
             if error is not None:
                 self._failures.append(failed(id, error))
 

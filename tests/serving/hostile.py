@@ -321,6 +321,8 @@ class Hostile:
         async with self._connected() as (reader, writer):
             writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for byte in post(chat_body(max_tokens=1)):
+                if writer.transport.is_closing():
+                    break
                 writer.write(bytes([byte]))
                 await asyncio.sleep(0)
             await self._read_all(reader)

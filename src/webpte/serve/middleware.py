@@ -68,10 +68,13 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
+_HOST = re.compile(r"(\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:@/\[\]]*))(:[0-9]{0,5})?")
+
+
 def check_host(header: str, allowed: frozenset[str]) -> None:
     """Raise ApiError 403 for a `Host` header that names another server. Without names, allow any."""
-    name = header.strip().lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    parts = _HOST.fullmatch(header.strip().lower())
+    name = (parts["address"] or parts["name"]) if parts else header  # with a user or another port, it is not a host
     if allowed and name not in allowed:
         raise ApiError(403, f"Host: {name[:MAX_HOST_CHARS] or 'none'} is not in allowed_hosts", code="host_not_allowed")
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers keep idle connections, so that they close first
 LAST_EVENTS_SECONDS = 5.0  # after the shutdown timeout, for last events to be sent
 FAILED_SECONDS = 1.0  # in which `/health` reports that the server has failed, before it exits
-INTERRUPTED = 130
+SIGNALED = 128  # and the number of the signal, as shells report for a program that a signal has ended
 ACCEPTED_AT_ONCE = 16  # connections, before other events are handled: thousands may arrive together
 BACKLOG = 2048  # connections that the system keeps until they are accepted
 SWITCH_SECONDS = 0.001  # until a thread that parses a large request lets the event loop run; Python's default is 0.005
@@ -235,7 +235,7 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
 
     def on_signal(number: int) -> None:
         if ending.is_set():  # the second signal
-            end_now(service)
+            end_now(service, number)
         logger.info("signal", extra={"fields": {"signal": signal.Signals(number).name}})
         ending.set()
         server.should_exit = True
@@ -314,12 +314,12 @@ async def _announce(
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
 
-def end_now(service: Service) -> None:
-    """End the server and its workers at once."""
+def end_now(service: Service, number: int) -> None:
+    """End the server and its workers at once, after the signal with this number."""
     for pid in getattr(service.backend, "worker_pids", ()):
         with contextlib.suppress(OSError):
             os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows ends a process with either
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(INTERRUPTED)
+    os._exit(SIGNALED + number)

@@ -26,6 +26,15 @@ def computed(llm):
     return rows
 
 
+@pytest.mark.parametrize(("count", "usable"), [(20, 20), (19, 12), (12, 12), (11, 5), (4, 0)])
+def test_slot_continues_from_the_latest_checkpoint_that_is_not_after_the_tokens(count, usable):
+    slot = Slot(0, LAST_TOKEN_ONLY)
+    slot.before_write(20)
+    slot.tokens += TEXT[:20]
+    slot.checkpoints = {5: 0, 12: 1}
+    assert slot.usable(count) == usable
+
+
 @pytest.mark.parametrize(
     ("window", "count", "usable"),
     [

@@ -64,7 +64,7 @@ class Tiny:
                 else:
                     weight.copy_(torch.randn(weight.shape, generator=random) * weight.shape[-1] ** -0.5)
             for name, scale in model.named_buffers():
-                if name.endswith("layer_scalar"):
+                if name.endswith(("layer_scalar", "expert_bias")):
                     scale.add_(torch.rand(scale.shape, generator=random) - 0.5)
         return model
 

@@ -89,7 +89,7 @@ def _write_checkpoint(folder: Path, config: Mapping[str, Any]) -> None:
     import torch
     import transformers
 
-    from tests.large.checkpoints import _write_tokenizer
+    from tests.studies.large.checkpoints import _write_tokenizer
 
     torch.manual_seed(0)
     loaded = transformers.AutoConfig.for_model(**config)

@@ -25,7 +25,7 @@ FEATURES: Mapping[str, Caps] = {
     "subgroups": Caps(limits=DESKTOP, features=frozenset({SUBGROUP}), subgroup=32),
     "both": Caps(limits=DESKTOP, features=frozenset({F16, SUBGROUP}), subgroup=32),
 }
-SAMPLES = "tests/xnnpack/samples"
+SAMPLES = "tests/studies/xnnpack/samples"
 GATE = (  # programs whose kernels are in the record; the gate exports no other for them
     *("llama256", "smollm2-135m", "cnn-f32"),
     *(f"{SAMPLES}/llama_8da4w.pte", f"{SAMPLES}/bert_dyn.pte", f"{SAMPLES}/mv2_int8.pte"),

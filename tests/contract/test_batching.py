@@ -1,10 +1,10 @@
-"""Many sequences of real programs at once: the small version of `python -m tests.batching`."""
+"""Many sequences of real programs at once: the small version of `python -m tests.studies batching`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.batching import measures
+from tests.studies.batching import measures
 from tests.support.models.tiny_llm import CONTEXT, write_tiny_llm
 from webpte.llm import LLM
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tests.catalog.checks import Check, read_manifest, refusal, run_checks
-from tests.catalog.run import main
-from tests.catalog.source import catalog
-from tests.catalog.suites import PENDING, SUITES
+from tests.studies.catalog.checks import Check, read_manifest, refusal, run_checks
+from tests.studies.catalog.run import main
+from tests.studies.catalog.source import catalog
+from tests.studies.catalog.suites import PENDING, SUITES
 from webpte.device import acquire
 
 # Where there is no catalog yet, whichever test comes first makes one: ten minutes.

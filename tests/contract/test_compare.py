@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.studies.xnnpack.running import FOLDER
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_rows_but
-from tests.xnnpack.running import FOLDER
 from webpte.cli import main
 from webpte.debug.compare import Tolerance, capture, compare, compare_file, compare_with
 from webpte.errors import UnsupportedError

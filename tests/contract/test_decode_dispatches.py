@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import webpte
-from tests.families.states import GPU
+from tests.studies.families.states import GPU
 from tests.support.models.families import first
 from webpte.builder import build_program
 from webpte.bundles.methods import planned

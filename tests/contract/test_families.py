@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.batching import measures
-from tests.families import states
-from tests.families.measuring import TOLERANCE, measured
-from tests.families.page import DOCS
+from tests.studies.batching import measures
+from tests.studies.families import states
+from tests.studies.families.measuring import TOLERANCE, measured
+from tests.studies.families.page import DOCS
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
 from tests.support.models.families import CONTEXT, first, tinies
@@ -20,7 +20,8 @@ from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.families import families
 from webpte.llm import LLM
 
-# Each export takes its time: what is unlike the others, and of 4 bits one. `python -m tests.families` takes all.
+# Each export takes its time: what is unlike the others, and of 4 bits one. `python -m tests.studies families` takes
+# all.
 IN_F32 = ("gemma3", "gemma4", "lfm2", "qwen3")
 IN_4_BITS = ("qwen3",)
 
@@ -59,7 +60,9 @@ def test_families_with_gguf_are_all_tested():
 def test_family_dispatches_equal_the_table(family):
     with webpte.load(measured(first(family), "4w").path) as program:
         counts = states.dispatches(program)
-    assert counts == states.known(DOCS.read_text())[0][family].counts, "run python -m tests.families --states --write"
+    assert counts == states.known(DOCS.read_text())[0][family].counts, (
+        "run python -m tests.studies families --states --write"
+    )
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))

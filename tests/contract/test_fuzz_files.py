@@ -1,4 +1,4 @@
-"""Changed files of every kind are read or refused: a small part of `python -m tests.fuzz files`."""
+"""Changed files of every kind are read or refused: a small part of `python -m tests.studies fuzz files`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fuzz.children import CRASH, READ, REFUSED, SLOW, UNTYPED
-from tests.fuzz.files import KINDS
+from tests.studies.fuzz.children import CRASH, READ, REFUSED, SLOW, UNTYPED
+from tests.studies.fuzz.files import KINDS
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_mutants_are_read_or_refused():
     """In a process of its own: it forks, and this one may have threads."""
-    command = [sys.executable, "-m", "tests.fuzz", "files", "--count", str(100 * len(KINDS)), "--seed", "7"]
+    command = [sys.executable, "-m", "tests.studies.fuzz", "files", "--count", str(100 * len(KINDS)), "--seed", "7"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"{kind}: 100 mutants" in done.stdout for kind in KINDS)
@@ -23,9 +23,9 @@ def test_mutants_are_read_or_refused():
 
 SCRIPT = """
 import os, sys, time
-from tests.fuzz.children import run_mutants
+from tests.studies.fuzz.children import run_mutants
 from webpte.errors import FormatError
-import tests.fuzz.children as children
+import tests.studies.fuzz.children as children
 
 children.MAX_SECONDS = 0.05
 

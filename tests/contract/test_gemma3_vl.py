@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.families.states import GPU
+from tests.studies.families.states import GPU
 from tests.support.harness.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_gemma3_vl import PROCESSOR, ROWS, SHOWN, SIDE, SPECIAL, write_gemma3_vl

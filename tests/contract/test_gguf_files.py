@@ -1,6 +1,7 @@
 """Quantized GGUF files: programs built from them answer as transformers with the weights that the package gguf reads.
 
-One family is in the gate: Granite, whose rows are reordered and multiplied. `python -m tests.families --gguf` has all.
+One family is in the gate: Granite, whose rows are reordered and multiplied. `python -m tests.studies families --gguf`
+has all.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.families.gguf_files import QuantizedFile, build, default_weights, measure, program_logits, write_file
+from tests.studies.families.gguf_files import QuantizedFile, build, default_weights, measure, program_logits, write_file
 from tests.support.harness.gate import slow_but
 from tests.support.models.gguf_blocks import FORMATS, dequantize, quantize
 from tests.support.models.gguf_families import QUANTIZED

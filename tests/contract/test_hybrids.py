@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import webpte
-from tests.families.measuring import TOLERANCE, measured
+from tests.studies.families.measuring import TOLERANCE, measured
 from tests.support.harness.built_models import difference
 from tests.support.harness.gate import slow_but
 from tests.support.harness.random_states import RealModel, run_operations

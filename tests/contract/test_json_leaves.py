@@ -1,10 +1,11 @@
-"""A part of the mutants of `python -m tests.fuzz leaves` in every run: nothing that comes with a model is trusted."""
+"""A part of the mutants of `python -m tests.studies fuzz leaves` in every run: nothing that comes with a model is
+trusted."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.leaves import findings, subjects
+from tests.studies.fuzz.leaves import findings, subjects
 
 SAMPLE = 60  # mutants of each subject: all of them take minutes
 

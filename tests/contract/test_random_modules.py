@@ -1,4 +1,5 @@
-"""Random modules through the real exporter, against eager: a few here, many by `python -m tests.random_modules`."""
+"""Random modules through the real exporter, against eager: a few here, many by `python -m tests.studies
+random_modules`."""
 
 from __future__ import annotations
 
@@ -8,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.random_modules.exporting import export, program_of
-from tests.random_modules.maker import make_program
-from tests.random_modules.module import answers
-from tests.random_modules.program import Input, Kind, Method, Program, Statement
-from tests.random_modules.running import FINDINGS, NOT_EXPORTED, REFUSED, RIGHT, Outcome, difference, run_folder
-from tests.random_modules.workers import Worker
+from tests.studies.random_modules.exporting import export, program_of
+from tests.studies.random_modules.maker import make_program
+from tests.studies.random_modules.module import answers
+from tests.studies.random_modules.program import Input, Kind, Method, Program, Statement
+from tests.studies.random_modules.running import FINDINGS, NOT_EXPORTED, REFUSED, RIGHT, Outcome, difference, run_folder
+from tests.studies.random_modules.workers import Worker
 from tests.support.harness.gate import slow_but
 
 SEEDS = range(12)
 QUICK = range(4)
 # What random modules have found, made small; a file is named for what was wrong.
-FOUND = sorted((Path(__file__).parents[1] / "random_modules" / "found").glob("*.json"))
+FOUND = sorted((Path(__file__).parents[1] / "studies" / "random_modules" / "found").glob("*.json"))
 
 
 @functools.cache

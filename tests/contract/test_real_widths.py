@@ -10,7 +10,7 @@ import pytest
 
 import webpte
 from tests.contract.test_programs import check
-from tests.large.checkpoints import LLAMA_1B, write_checkpoint
+from tests.studies.large.checkpoints import LLAMA_1B, write_checkpoint
 from tests.support.export.exporting import export
 from webpte.builder import build_program
 from webpte.debug.compare import compare_file

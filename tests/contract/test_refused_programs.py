@@ -8,9 +8,9 @@ from torch import nn, randn
 from torch.export import Dim
 
 import webpte
+from tests.studies.zoo.building import Case, case
+from tests.studies.zoo.modes import write
 from tests.support.harness.errors import raises
-from tests.zoo.building import Case, case
-from tests.zoo.modes import write
 
 
 def positives() -> Case:

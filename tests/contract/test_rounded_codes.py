@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.xnnpack.running import LLMS
+from tests.studies.xnnpack.running import LLMS
 from webpte.container import MappedFile, MethodPlan, find_ends
 from webpte.debug.compare.executorch import Wheel
 from webpte.graph import Call, Graph

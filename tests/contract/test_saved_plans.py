@@ -1,4 +1,5 @@
-"""A few exported programs from their saved plans, in another process. `python -m tests.saved_plans` runs them all."""
+"""A few exported programs from their saved plans, in another process. `python -m tests.studies saved_plans` runs them
+all."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import random
 import pytest
 
 import webpte
-from tests.fuzz.documents import changed, ways_by_field
-from tests.saved_plans.__main__ import compare
-from tests.saved_plans.child import calls
-from tests.saved_plans.jobs import of_programs, smaller
-from tests.saved_plans.saving import save
+from tests.studies.fuzz.documents import changed, ways_by_field
+from tests.studies.saved_plans.__main__ import compare
+from tests.studies.saved_plans.child import calls
+from tests.studies.saved_plans.jobs import of_programs, smaller
+from tests.studies.saved_plans.saving import save
 from tests.support.harness.errors import raises
 from tests.support.harness.player import Player
 from webpte.device import adapter_caps

@@ -90,7 +90,9 @@ def test_separate_methods_answer_as_the_whole_program(whole, separate):
     assert tokens == expected and reason is None and segments == prompt
 
 
-FOREIGN = Path(__file__).parents[1] / "exporters" / "multimodal"  # by tests.exporters.optimum_multimodal
+FOREIGN = (
+    Path(__file__).parents[1] / "studies" / "exporters" / "multimodal"
+)  # by tests.studies.exporters.optimum_multimodal
 
 
 @pytest.mark.parametrize("program", sorted(FOREIGN.glob("*.pte")), ids=lambda path: path.stem)

@@ -185,7 +185,7 @@ def test_smollm_interrupted_prefill_session_continues(llm, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Gpu, "submit", press)
         talk.logits(prompt)
-    assert len(submits) == 2 and talk.position == 0  # how soon: tests.soak.signals
+    assert len(submits) == 2 and talk.position == 0  # how soon: tests.studies.soak.signals
     want = llm.sequence().logits(prompt[:5])
     assert np.array_equal(talk.logits(prompt[:5]), want)
 
@@ -195,4 +195,4 @@ def test_ctrl_c_while_loading_ends_the_program(driver_cache, monkeypatch):
     monkeypatch.setenv("MESA_SHADER_CACHE_DISABLE", "true" if driver_cache == "empty" else "false")
     for moment in ("numpy", "wgpu", "read", "compile", "upload"):
         with Screen(["tests.support.harness.interrupted_cli", moment, "chat", str(smollm2("4w").path)]) as chat:
-            assert chat.ended() == 130  # how soon: tests.soak.signals
+            assert chat.ended() == 130  # how soon: tests.studies.soak.signals

@@ -6,9 +6,9 @@ import functools
 
 import pytest
 
-from tests.special.documented import DOCUMENTED, undocumented_and_unused
-from tests.special.sweep import Difference, every_case, some_cases, sweep
-from tests.special.values import SOME_PLANTINGS
+from tests.studies.special.documented import DOCUMENTED, undocumented_and_unused
+from tests.studies.special.sweep import Difference, every_case, some_cases, sweep
+from tests.studies.special.values import SOME_PLANTINGS
 from tests.support.harness.gate import slow_but
 
 pytestmark = pytest.mark.gpu

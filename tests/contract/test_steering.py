@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.schemas.answers import answer, wrong
-from tests.schemas.making import schema
-from tests.speculation.__main__ import compare
+from tests.studies.schemas.answers import answer, wrong
+from tests.studies.schemas.making import schema
+from tests.studies.speculation.__main__ import compare
 from tests.support.models.tiny_llm import CONTEXT, tokens_of, write_tiny_llm
 from webpte.llm import LLM
 

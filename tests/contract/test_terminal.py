@@ -102,7 +102,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
         for turn in range(1, 3):
             screen.say("ab")
             screen.wait(lambda screen, turn=turn: answering(screen, "ab", turn))
-            screen.press("ctrl-c")  # half a second, as `python -m tests.soak.signals` watches
+            screen.press("ctrl-c")  # half a second, as `python -m tests.studies soak.signals` watches
             # The tiny model may have filled its context first: then the key finds the prompt.
             screen.wait(asked)
         screen.wait(lambda screen: screen.text.count("(stopped)") + screen.text.count("Ctrl-D leaves)") == 2)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import webpte
-from tests.families.measuring import steps
+from tests.studies.families.measuring import steps
 from tests.support.harness.built_models import difference
 from tests.support.harness.errors import raises
 from tests.support.models.families import COMMON, CONTEXT, MAX_TOKENS, PREFILL, tinies, tokens, write_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.in_page.template_corpus import TEMPLATES
+from tests.studies.in_page.template_corpus import TEMPLATES
 from tests.support.harness.errors import raises
 from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEMPLATE, TEXT, write_thinker
 from tests.support.models.tokenizers import byte_level

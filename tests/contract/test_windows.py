@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.batching import measures
-from tests.families.measuring import measured
+from tests.studies.batching import measures
+from tests.studies.families.measuring import measured
 from tests.support.harness.gate import slow_but
 from tests.support.harness.random_states import RealModel, run_operations
 from tests.support.models.families import CONTEXT, MAX_TOKENS, first, tokens

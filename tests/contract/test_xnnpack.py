@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import webpte
+from tests.studies.xnnpack.coded_nets import CodedNet, coded_net
+from tests.studies.xnnpack.exporting import export
+from tests.studies.xnnpack.modules import MODULES, module_case
+from tests.studies.xnnpack.nets import NETS, Net
+from tests.studies.xnnpack.programs import MIXED, PROGRAMS, run
+from tests.studies.xnnpack.zoo import compare
+from tests.studies.zoo.building import case
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_rows_but
-from tests.xnnpack.coded_nets import CodedNet, coded_net
-from tests.xnnpack.exporting import export
-from tests.xnnpack.modules import MODULES, module_case
-from tests.xnnpack.nets import NETS, Net
-from tests.xnnpack.programs import MIXED, PROGRAMS, run
-from tests.xnnpack.zoo import compare
-from tests.zoo.building import case
 
 # Codes of statically quantized modules are equal; others differ by roundings of f32.
 SMALL = {"f32": 2e-6, "dynamic": 2e-6, "int8": 0.0}
@@ -104,7 +104,7 @@ def test_adapters_in_data_files_give_the_results_of_merged_weights(tmp_path):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_architecture_gives_the_results_of_the_wheel(name):
-    """`python -m tests.xnnpack.programs` runs all of them."""
+    """`python -m tests.studies xnnpack.programs` runs all of them."""
     program = next(program for program in PROGRAMS if str(program) == name)
     outcome = run(program)
     assert outcome.is_right, outcome

@@ -1,4 +1,4 @@
-"""Quick programs of the zoo, of every family: `python -m tests.zoo` runs all of them, in many minutes."""
+"""Quick programs of the zoo, of every family: `python -m tests.studies zoo` runs all of them, in many minutes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from tests.studies.zoo.building import Case, case
+from tests.studies.zoo.index import MODES, in_mode, networks, programs
+from tests.studies.zoo.modes import write
+from tests.studies.zoo.outcome import Kind, judge, run
+from tests.studies.zoo.pool import judge_apart
 from tests.support.export.exporting import Exported
 from tests.support.harness.gate import slow_but
 from tests.support.harness.workers import Worker
-from tests.zoo.building import Case, case
-from tests.zoo.index import MODES, in_mode, networks, programs
-from tests.zoo.modes import write
-from tests.zoo.outcome import Kind, judge, run
-from tests.zoo.pool import judge_apart
 
 QUICK = (
     "view_u8_flat", "view_f64", "view_i16", "view_opblock", "nans", "const_out", "outs_views_dyn", "scalars", "u8img",
@@ -39,7 +39,7 @@ def classifier() -> Case:
 
 @pytest.mark.parametrize("mode", slow_but(("portable",), MODES))
 def test_zoo_mode_at_and_below_bound_equals_reference(mode, tmp_path):
-    """`python -m tests.zoo --networks` does the same with real networks."""
+    """`python -m tests.studies zoo --networks` does the same with real networks."""
     write(classifier, mode, True, tmp_path)
     program = in_mode(next(iter(networks().values())), mode, True)
     result = run(program, Exported(mode, tmp_path))

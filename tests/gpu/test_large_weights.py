@@ -11,7 +11,7 @@ from tests.cases.embedding.embedding_q4 import BIT4, tokens
 from tests.cases.embedding.embedding_q4 import Q4 as EMBEDDING
 from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
 from tests.cases.training.training import BACKWARD
-from tests.large.vocabulary import Vocabulary
+from tests.studies.large.vocabulary import Vocabulary
 from tests.support.harness.cases import OneOp, T, assert_close, case, choosing
 from tests.support.harness.writer import Stream, simple_pte
 from webpte import container as c
@@ -126,7 +126,7 @@ def test_split_weights_large_head_equals_reference(tmp_path):
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_split_weights_vocabulary_equals_whole(bits, tmp_path, device):
-    """Embedding and head, as `python -m tests.large vocabulary` runs them at the size of Gemma 3's."""
+    """Embedding and head, as `python -m tests.studies large vocabulary` runs them at the size of Gemma 3's."""
     layer = Vocabulary(rows=1024, width=96, bits=bits, block=64)
     limits = layer.check(tmp_path / "small.pte", {BINDING: SMALL})
     assert limits[BINDING] <= SMALL < layer.bytes

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import webpte
-from tests.versions.running import Kind, outcome
+from tests.studies.versions.running import Kind, outcome
 
-SAMPLES = Path(__file__).parents[1] / "versions" / "samples"
+SAMPLES = Path(__file__).parents[1] / "studies" / "versions" / "samples"
 FILES = sorted(SAMPLES.glob("*/*.pte"))
 # What each sample is kept for.
 CALLS = {

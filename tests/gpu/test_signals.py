@@ -1,4 +1,5 @@
-"""SIGINT, sent to real processes at several moments, ends them as it should. tests.soak.signals measures how soon."""
+"""SIGINT, sent to real processes at several moments, ends them as it should. tests.studies.soak.signals measures how
+soon."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.soak.signals import processes_of, remaining_processes
+from tests.studies.soak.signals import processes_of, remaining_processes
 from tests.support.harness.gate import slow_but
 from tests.support.harness.terminal import SRC
 from tests.support.harness.writer import simple_pte

@@ -81,8 +81,8 @@ def test_threads_several_programs_share_device(paths):
 
 
 def test_threads_own_program_method_or_fork_are_exact():
-    """`python -m tests.soak.pair` makes 2,000 calls of each, every night."""
-    printed = run_python("import sys; from tests.soak.pair import main; sys.exit(main(['--calls', '300']))")
+    """`python -m tests.studies soak.pair` makes 2,000 calls of each, every night."""
+    printed = run_python("import sys; from tests.studies.soak.pair import main; sys.exit(main(['--calls', '300']))")
     assert printed.splitlines() == [f"a {what} each: 300 of 300 exact" for what in ("program", "method", "fork")]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.xnnpack.facts import SAMPLES
-from tests.xnnpack.running import FOLDER, LLMS, compare, difference, golden_calls
+from tests.studies.xnnpack.facts import SAMPLES
+from tests.studies.xnnpack.running import FOLDER, LLMS, compare, difference, golden_calls
 from webpte.container import DType
 from webpte.fusion.batching import with_slots
 

@@ -9,8 +9,8 @@ import pytest
 
 import webpte
 from tests.gpu.test_xnnpack import RIGHT
+from tests.studies.xnnpack.running import FOLDER, difference, golden_calls
 from tests.support.harness.xnn_writer import xnn_pte
-from tests.xnnpack.running import FOLDER, difference, golden_calls
 from webpte.container import MappedFile, XnnQuant, XnnValue, parse_program, parse_xnnpack
 
 FRAMES = {"inline": b"XN00", "offsets": b"XH00", "named": b"constant 1"}  # of 0.1, of 0.2 to 0.5, of 0.6 and later

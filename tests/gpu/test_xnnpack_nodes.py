@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.xnnpack.coded_nets import coded_net
-from tests.xnnpack.nets import NETS
+from tests.studies.xnnpack.coded_nets import coded_net
+from tests.studies.xnnpack.nets import NETS
 from webpte.container.xnnpack import NODE_FIELDS
 
 BOUNDS = {"f4": 3e-6, "f2": 4e-3}  # absolute, and relative

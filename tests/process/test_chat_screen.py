@@ -293,7 +293,7 @@ def test_chat_ctrl_c_stops_answer_and_keeps_partial_text(chat, tmp_path):
     chat.say("forever")
     chat.wait("word10 ")
     chat.press("ctrl-c")
-    chat.wait("(stopped)")  # within half a second: tests.soak.signals measures it
+    chat.wait("(stopped)")  # within half a second: tests.studies.soak.signals measures it
     chat.ready()
     assert "cancelled]" in chat.text
     chat.turn(f"/save {tmp_path}/talk.json", "(saved 2 messages to ")

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM in the middle of a build leave nothing. `python -m tests.soak.signals` interrupts all commands."""
+"""Ctrl-C and SIGTERM in the middle of a build leave nothing. `python -m tests.studies soak.signals` interrupts all
+commands."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import time
 
 import pytest
 
-from tests.soak.signals import EXIT_CODES, Command, interrupt, processes_of, running, workplace
+from tests.studies.soak.signals import EXIT_CODES, Command, interrupt, processes_of, running, workplace
 from tests.support.harness.terminal import SRC
 
 SLOW = """
@@ -32,7 +33,7 @@ cli.entry()
 def test_signal_during_a_build_leaves_nothing(number, monkeypatch):
     with workplace() as place:
         (place.root / "slow.py").write_text(SLOW)
-        monkeypatch.setattr("tests.soak.signals.PROGRAM", ("slow.py",))
+        monkeypatch.setattr("tests.studies.soak.signals.PROGRAM", ("slow.py",))
         with running(Command(("generate", "model", "--prompt", "a")), place) as child:
             deadline = time.monotonic() + 60
             while not list(place.root.rglob("*.part/*.pte")) and time.monotonic() < deadline:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.devices.__main__ import main
-from tests.devices.page import PAGE, merged, missing, page, read_results
-from tests.devices.runs import OUTCOMES, SUITES, suites
 from tests.gpu.test_cases import parameters
+from tests.studies.devices.__main__ import main
+from tests.studies.devices.page import PAGE, merged, missing, page, read_results
+from tests.studies.devices.runs import OUTCOMES, SUITES, suites
 from tests.support.harness.cases import Case
 from tests.support.harness.configurations import CONFIGURATIONS
 
-WRITE = "run python -m tests.devices --write"
+WRITE = "run python -m tests.studies devices --write"
 
 
 def test_devices_page_equals_results():

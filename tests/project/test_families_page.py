@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.families import gguf_page, states
-from tests.families.page import (
+from tests.studies.families import gguf_page, states
+from tests.studies.families.page import (
     DOCS,
     HEAD,
     HEADING,
@@ -21,8 +21,8 @@ from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
 from webpte.checkpoints.families import UNSUPPORTED, families
 
-WRITE = "run python -m tests.families --write"
-GGUF_WRITE = "run python -m tests.families --gguf --write"
+WRITE = "run python -m tests.studies families --write"
+GGUF_WRITE = "run python -m tests.studies families --gguf --write"
 
 
 def test_families_page_equals_family_files():
@@ -95,7 +95,7 @@ def test_gguf_table_equals_its_generated_text():
     assert parts(DOCS.read_text(), gguf_page.HEADING)[1] == gguf_page.section(gguf_page.known()), GGUF_WRITE
 
 
-STATES_WRITE = "run python -m tests.families --states --write"
+STATES_WRITE = "run python -m tests.studies families --states --write"
 
 
 def test_state_table_has_every_family_with_the_tokens_of_each_alone():

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from tests.zoo import record
-from tests.zoo.index import MODES, networks
-from tests.zoo.network_page import HEAD, NETWORKS, NOT_RUN, SHAPES, rows, summary
-from tests.zoo.outcome import Kind, Outcome
-from tests.zoo.page import PAGE, read_csv, to_csv, with_part
-from tests.zoo.record import read
+from tests.studies.zoo import record
+from tests.studies.zoo.index import MODES, networks
+from tests.studies.zoo.network_page import HEAD, NETWORKS, NOT_RUN, SHAPES, rows, summary
+from tests.studies.zoo.outcome import Kind, Outcome
+from tests.studies.zoo.page import PAGE, read_csv, to_csv, with_part
+from tests.studies.zoo.record import read
 
-WRITE = "run python -m tests.zoo --networks --write"
+WRITE = "run python -m tests.studies zoo --networks --write"
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from bench.compilers import build as compilers
-from tests.devices.runs import SUITES, suites
-from tests.nightly import __main__ as nightly
-from tests.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, NETWORKS, PARTS, Part
+from tests.studies.devices.runs import SUITES, suites
+from tests.studies.nightly import __main__ as nightly
+from tests.studies.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, NETWORKS, PARTS, Part
+from tests.studies.zoo.index import networks
 from tests.support.harness.configurations import CONFIGURATIONS
-from tests.zoo.index import networks
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [(part.name, command) for part in PARTS for command in part.commands]
@@ -59,27 +59,31 @@ def test_command_refers_to_what_exists(part, command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "tests.mutants"])  # takes words only
+@pytest.mark.parametrize("module", [each for each in MODULES if each != "tests.studies.mutants"])  # takes words only
 def test_command_has_a_help(module):
-    if module == "tests.fuzz" and importlib.util.find_spec("atheris") is None:
+    if module == "tests.studies.fuzz" and importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed: pip install --group fuzz")
     done = subprocess.run([sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def test_nightly_covers_each_harness_or_states_reason():
-    packages = {f"tests.{path.parent.name}" for path in (ROOT / "tests").glob("*/__main__.py")}
-    soaks = {f"tests.soak.{path.stem}" for path in (ROOT / "tests" / "soak").glob("[a-z]*.py")}
+    packages = {
+        f"{path.parent.relative_to(ROOT).as_posix().replace('/', '.')}"
+        for path in (ROOT / "tests").glob("**/__main__.py")
+        if path.parent.name not in ("studies", "tests")
+    }
+    soaks = {f"tests.studies.soak.{path.stem}" for path in (ROOT / "tests" / "studies" / "soak").glob("[a-z]*.py")}
     assert (packages | soaks) - set(MODULES) == set(LEFT_OUT)
     assert all(LEFT_OUT.values())
 
 
 def test_nightly_covers_each_configuration():
-    """`tests.devices` runs all configurations unless some are named."""
-    devices = [command for _, command in COMMANDS if "tests.devices" in command]
+    """`tests.studies.devices` runs all configurations unless some are named."""
+    devices = [command for _, command in COMMANDS if "tests.studies.devices" in command]
     assert {command[command.index("--suites") + 1] for command in devices} == set(SUITES)
     assert not any("--configurations" in command for command in devices)
-    assert "default=list(CONFIGURATIONS)" in source("tests.devices")
+    assert "default=list(CONFIGURATIONS)" in source("tests.studies.devices")
     assert all(suites(name) for name in CONFIGURATIONS)
 
 
@@ -93,7 +97,7 @@ def test_nightly_covers_each_slow_test():
 
 
 def test_nightly_names_each_fuzz_target():
-    text = source("tests.fuzz.targets")
+    text = source("tests.studies.fuzz.targets")
     assert set(re.findall(r'^    "(\w+)": Target\(', text, re.MULTILINE)) == set(FUZZED)
 
 

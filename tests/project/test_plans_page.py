@@ -9,7 +9,7 @@ import re
 import pytest
 
 import webpte
-from tests.fuzz.documents import save_rows
+from tests.studies.fuzz.documents import save_rows
 from tests.support.harness.pages import ROOT
 from tests.support.harness.writer import ALONE, Method, pte_file
 from webpte import container as c

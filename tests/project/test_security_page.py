@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.fuzz.targets import TARGETS
+from tests.studies.fuzz.targets import TARGETS
 from webpte.budgets import BUDGETS
 from webpte.container.flat import MAX_NAME_CHARS, MAX_WORK_PER_BYTE
 

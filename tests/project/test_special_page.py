@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.special.__main__ import DATA
-from tests.special.documented import DOCUMENTED, csv_table
-from tests.special.values import SOME_PLANTINGS, VALUES
+from tests.studies.special.__main__ import DATA
+from tests.studies.special.documented import DOCUMENTED, csv_table
+from tests.studies.special.values import SOME_PLANTINGS, VALUES
 from webpte.lowering import registered
 
 
 def test_special_values_file_is_current():
-    assert csv_table() == DATA.read_text(encoding="utf-8"), "run python -m tests.special --write"
+    assert csv_table() == DATA.read_text(encoding="utf-8"), "run python -m tests.studies special --write"
 
 
 def test_entries_name_ops_values_and_reasons():

@@ -1,13 +1,13 @@
-"""docs/models.md has the outcomes of each ExecuTorch release that tests/versions/results.json records."""
+"""docs/models.md has the outcomes of each ExecuTorch release that tests/studies/versions/results.json records."""
 
 from __future__ import annotations
 
+from tests.studies.versions.page import DOCS, HEADING, PROGRAMS, RESULTS, known, record, section
+from tests.studies.versions.releases import RELEASES
+from tests.studies.versions.running import Kind, Outcome, tolerance
 from tests.support.harness.markdown_tables import parts
-from tests.versions.page import DOCS, HEADING, PROGRAMS, RESULTS, known, record, section
-from tests.versions.releases import RELEASES
-from tests.versions.running import Kind, Outcome, tolerance
 
-WRITE = "run python -m tests.versions --write"
+WRITE = "run python -m tests.studies versions --write"
 
 
 def test_versions_page_equals_recorded_results():
@@ -31,7 +31,7 @@ def test_versions_results_correct_or_with_reason():
 
 
 def test_results_are_read_as_they_were_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.versions.page.RESULTS", tmp_path / RESULTS.name)
+    monkeypatch.setattr("tests.studies.versions.page.RESULTS", tmp_path / RESULTS.name)
     rows = {"1.0.1": {"mlp": Outcome(Kind.RIGHT, 1.5e-7), "cnn": Outcome(Kind.REFUSED, None, "why")}}
     record(rows)
     assert known() == rows

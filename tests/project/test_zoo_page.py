@@ -1,15 +1,15 @@
-"""The zoo's CSV has every program of tests/zoo, once, and docs/zoo.md the counts of its rows."""
+"""The zoo's CSV has every program of tests/studies/zoo, once, and docs/zoo.md the counts of its rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.zoo.index import programs
-from tests.zoo.outcome import Kind, Outcome, difference
-from tests.zoo.page import HEAD, PAGE, PROGRAMS, read_csv, row, summary, to_csv, with_part
+from tests.studies.zoo.index import programs
+from tests.studies.zoo.outcome import Kind, Outcome, difference
+from tests.studies.zoo.page import HEAD, PAGE, PROGRAMS, read_csv, row, summary, to_csv, with_part
 
-WRITE = "run python -m tests.zoo --write"
+WRITE = "run python -m tests.studies zoo --write"
 
 
 @pytest.fixture(scope="module")

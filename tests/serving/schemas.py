@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import jsonschema
 
-from tests.schemas.making import schema
+from tests.studies.schemas.making import schema
 from tests.support.harness.serving import Running
 
 AT_ONCE = 8

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import httpx
 
-from tests.batching.requests import CHANGED, read
+from tests.studies.batching.requests import CHANGED, read
 from tests.support.harness.serving import Running, children_of, event_in
 from webpte.llm import LLM
 from webpte.llm.generation import create_generation

@@ -8,7 +8,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.families.measuring import measured
+from tests.studies.families.measuring import measured
 from tests.support.harness.serving import Running
 from tests.support.models.families import first
 from webpte.llm import LLM

@@ -24,7 +24,7 @@ from webpte.llm import LLM
 from webpte.llm.tokenizer_formats import as_tokenizer_json
 from webpte.text import sanitize
 
-OPTIMUM = sorted((Path(__file__).parents[1] / "exporters").glob("optimum_*.pte"))
+OPTIMUM = sorted((Path(__file__).parents[1] / "studies" / "exporters").glob("optimum_*.pte"))
 GATED = {"xnnpack", "xnnpack_plain_attention", "xnnpack_8da4w", "vulkan_4w"}
 NAMES = [pytest.param(name, marks=() if name in GATED else pytest.mark.slow) for name in EXPORTS if "bf16" not in name]
 BATCHED = {"xnnpack", "xnnpack_8da4w", "portable", "vulkan", "vulkan_4w"}

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.fuzz.media import wav_bytes
+from tests.studies.fuzz.media import wav_bytes
 from tests.support.harness.serving import Running
 from tests.support.models import example_models
 from tests.support.models.whisper import sound

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 import webpte
+from tests.studies.xnnpack.running import FOLDER
 from tests.support.harness.serving import Running
 from tests.support.models.tiny_llm import CHAT_TEMPLATE, tokens_of, write_tokenizer
-from tests.xnnpack.running import FOLDER
 from webpte.cli import main
 from webpte.llm import LLM
 from webpte.text import sanitize

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.fuzz.documents import changed, ways_by_field
+from tests.studies.fuzz.documents import changed, ways_by_field
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.bundles.methods import TARGETS

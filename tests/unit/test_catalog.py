@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.catalog import source
-from tests.catalog.checks import Check, Result, read_manifest
-from tests.catalog.run import as_json, table
+from tests.studies.catalog import source
+from tests.studies.catalog.checks import Check, Result, read_manifest
+from tests.studies.catalog.run import as_json, table
 
 VERSIONS = {"torch": "2.13.0+cpu", "executorch": "1.5.1", "torchao": "0.18.0"}
 README = "Made with executorch 1.5.1 (torch 2.13.0, torchao 0.18.0).\n"
@@ -66,7 +66,7 @@ def test_catalog_source_cache_is_reused(nowhere, monkeypatch):
 def test_catalog_source_failing_generator_leaves_nothing(nowhere, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(source, "versions", lambda: VERSIONS)
-    monkeypatch.setattr("tests.catalog.source.subprocess.run", lambda *args, **options: 1 / 0)
+    monkeypatch.setattr("tests.studies.catalog.source.subprocess.run", lambda *args, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         source.generate(nowhere / "cache/catalog/key")
     assert list((nowhere / "cache/catalog").iterdir()) == []

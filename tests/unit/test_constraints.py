@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from tests.schemas.making import schema
+from tests.studies.schemas.making import schema
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.errors import ConstraintError, InputError, UnsupportedError

@@ -8,10 +8,10 @@ import struct
 
 import pytest
 
+from tests.studies.xnnpack.facts import FACTS, SAMPLES, delegate_facts
 from tests.support.harness.errors import raises
 from tests.support.harness.flat_builder import Builder
 from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_sample, xnn_sample_blob, xnn_value
-from tests.xnnpack.facts import FACTS, SAMPLES, delegate_facts
 from webpte.container import MappedFile, Span, XnnGraph, XnnType, parse_program, parse_xnnpack
 from webpte.errors import FormatError
 

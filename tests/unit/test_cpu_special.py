@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.special.cpu import DIFFERENT, OWN, UNSWEPT, names_by_op, sweep, unswept
+from tests.studies.special.cpu import DIFFERENT, OWN, UNSWEPT, names_by_op, sweep, unswept
 from webpte.runtime.kernels import KERNELS
 
 SWEPT = [op for op in names_by_op() if not unswept(op)]

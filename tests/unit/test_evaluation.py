@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.questions.questions import QUESTIONS
+from tests.studies.questions.questions import QUESTIONS
 from tests.support.harness.errors import raises
 from webpte import InputError
 from webpte.llm import LogitsError

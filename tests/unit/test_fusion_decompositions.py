@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.studies.xnnpack.running import FOLDER
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
-from tests.xnnpack.running import FOLDER
 from webpte.container import MappedFile, parse_program
 from webpte.errors import UnsupportedError
 from webpte.fusion.attention import ROTARY_ATTENTION

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.fuzz.targets import TARGETS, Target
+from tests.studies.fuzz.targets import TARGETS, Target
 
 
 @pytest.mark.parametrize("name", TARGETS)

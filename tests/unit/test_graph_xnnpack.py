@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.studies.xnnpack.coded_nets import nibbles
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes
 from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_pte, xnn_sample, xnn_value
-from tests.xnnpack.coded_nets import nibbles
 from webpte import container as c
 from webpte.container import DType, XnnQuant, XnnType
 from webpte.errors import GraphError, UnsupportedError

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.bases import bases
-from tests.fuzz.mutations import mutant
-from tests.fuzz.targets import plan_program, refused_soon
+from tests.studies.fuzz.bases import bases
+from tests.studies.fuzz.mutations import mutant
+from tests.studies.fuzz.targets import plan_program, refused_soon
 
 KINDS = range(len(bases()))
 

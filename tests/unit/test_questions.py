@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.questions.__main__ import judged
-from tests.questions.asking import is_right
-from tests.questions.questions import QUESTIONS, Question
+from tests.studies.questions.__main__ import judged
+from tests.studies.questions.asking import is_right
+from tests.studies.questions.questions import QUESTIONS, Question
 
 
 def test_questions_are_forty_without_their_answers():

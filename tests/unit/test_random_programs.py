@@ -7,9 +7,19 @@ import copy
 import numpy as np
 import pytest
 
-from tests.random_modules.minimize import candidates, minimize, size
-from tests.random_modules.program import Block, Buffer, Input, Kind, Lowering, Method, Program, Statement, source
-from tests.random_modules.running import Outcome, difference
+from tests.studies.random_modules.minimize import candidates, minimize, size
+from tests.studies.random_modules.program import (
+    Block,
+    Buffer,
+    Input,
+    Kind,
+    Lowering,
+    Method,
+    Program,
+    Statement,
+    source,
+)
+from tests.studies.random_modules.running import Outcome, difference
 
 
 def many_statements() -> Program:

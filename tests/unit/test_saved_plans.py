@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.fuzz.documents import changed, replaced, save_rows, ways_by_field
+from tests.studies.fuzz.documents import changed, replaced, save_rows, ways_by_field
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import live
 from tests.support.harness.writer import simple_pte

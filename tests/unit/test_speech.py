@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.media import wav_bytes
+from tests.studies.fuzz.media import wav_bytes
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.speech.audio import FLOAT, PCM, load_samples, piece_length, read_audio, resample

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.schemas.making import schema
+from tests.studies.schemas.making import schema
 from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner, FakeTokenizer, alone
 from webpte.errors import InputError

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import webpte
-from tests.fuzz.tokenizers import charsmap, honest_tokenizers, use_tokenizer
+from tests.studies.fuzz.tokenizers import charsmap, honest_tokenizers, use_tokenizer
 from tests.support.harness.errors import raises
 from webpte.llm.tokenizer import SEPARATOR, Tokenizer
 

@@ -117,7 +117,7 @@ def test_model_with_other_states_turns_in_node_equal_python(family, reused, inst
 
     LFM2 keeps inputs of 64 tokens; Qwen3.5 has a checkpoint before the last token of the first prompt.
     """
-    from tests.families.measuring import measured
+    from tests.studies.families.measuring import measured
     from tests.support.models.families import first
 
     path = measured(first(family)).path

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import webpte
-from tests.in_page.visit import load, visiting
+from tests.studies.in_page.visit import load, visiting
 from tests.support.harness.browser import WEBGPU, chromium
 from tests.support.harness.serving import Running
 from tests.support.harness.site_server import serving

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.schemas.making import schema as random_schema
+from tests.studies.schemas.making import schema as random_schema
 from tests.support.harness.gate import slow_but
 from tests.support.harness.node import ask_node
 from tests.support.models.tokenizers import byte_level

@@ -8,8 +8,8 @@ import random
 import pytest
 
 import webpte
-from tests.in_page.template_corpus import FAMILIES, IDIOMS, TEMPLATES, conversations
-from tests.in_page.templates import differences
+from tests.studies.in_page.template_corpus import FAMILIES, IDIOMS, TEMPLATES, conversations
+from tests.studies.in_page.templates import differences
 from tests.support.harness.errors import raises
 from tests.support.harness.node import ask_node
 from webpte.bundles.page_support import ABSENT_METHODS, FILTERS, TESTS, check_template

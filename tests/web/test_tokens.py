@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import webpte
-from tests.in_page.token_corpus import PATTERNS, texts, tokenizers
-from tests.in_page.tokens import differences
+from tests.studies.in_page.token_corpus import PATTERNS, texts, tokenizers
+from tests.studies.in_page.tokens import differences
 from tests.support.harness.errors import raises
 from tests.support.harness.node import ask_node
 from tests.support.models.tokenizers import byte_level

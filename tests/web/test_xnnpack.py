@@ -7,8 +7,8 @@ import pytest
 
 import webpte
 from tests.gpu.test_xnnpack import F32, RIGHT
+from tests.studies.xnnpack.running import FOLDER, difference, golden_calls
 from tests.support.harness.gate import slow_but
-from tests.xnnpack.running import FOLDER, difference, golden_calls
 
 from .calls import open_program, run
 

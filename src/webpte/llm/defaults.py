@@ -19,7 +19,7 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p")
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_allowed_length")
 # The most probable token, so that answers are right and reproducible. Small models then loop: SmolLM2-135M in 31 of 61
 # answers of up to 256 tokens. With the DRY penalty, it loops in none of 200, and answers 34 of 40 questions as before
-# (`python -m tests.questions.loops`, `python -m tests.questions --defaults`).
+# (`python -m tests.studies questions.loops`, `python -m tests.studies questions --defaults`).
 OWN_DEFAULTS: Mapping[str, Any] = {"temperature": 0.0, "dry_multiplier": 0.8}
 # Fields of generation_config.json that have the same meaning here.
 _SAME_MEANING = ("top_k", "top_p", "min_p", "repetition_penalty")

@@ -77,7 +77,7 @@ def write(caches: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    from tests.random_modules.exporting import cache_root as random_modules_root
+    from tests.studies.random_modules.exporting import cache_root as random_modules_root
 
     from .exporting import cache_root
 

@@ -1,6 +1,6 @@
 """Devices that the same tests run on: another driver, or the usual one with less to offer.
 
-`pytest --configuration swiftshader tests/gpu/test_cases.py`; `python -m tests.devices` runs them all and writes
+`pytest --configuration swiftshader tests/gpu/test_cases.py`; `python -m tests.studies devices` runs them all and writes
 docs/devices.md. No wgpu here: what a configuration sets must be set before it is imported.
 """
 

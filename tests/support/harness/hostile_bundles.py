@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import webpte
-from tests.fuzz.bundled import document_of, honest_bundle, replace_file, write_manifest
+from tests.studies.fuzz.bundled import document_of, honest_bundle, replace_file, write_manifest
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7) / 8
 SUM = X + np.arange(35, dtype=np.float32).reshape(5, 7)

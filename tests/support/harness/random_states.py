@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.families.measuring import TOLERANCE
+from tests.studies.families.measuring import TOLERANCE
 from tests.support.harness.devices import destroy_device
 from tests.support.models.families import VOCABULARY, first
 from webpte.builder import build_program

@@ -85,7 +85,7 @@ def whisper() -> Path:
 
 def real_whisper() -> Path:
     """A folder with whisper.pte, which is Whisper tiny.en in 8 bits, and speech.wav, a voice that reads Beckett."""
-    from tests.speech import checkpoints
+    from tests.studies.speech import checkpoints
 
     def make(folder: Path) -> None:
         checkpoints.write_whisper(folder / "whisper")

@@ -1,1 +1,0 @@
-"""Models of a billion weights, which no check can afford: `python -m tests.large --help`."""

@@ -1,1 +1,0 @@
-"""Questions with known answers, for small models: `python -m tests.questions REFERENCE.pte [PROGRAM.pte]`."""

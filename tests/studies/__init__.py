@@ -1,0 +1,1 @@
+"""Programs that people run by hand or by night; see README.md."""

@@ -1,7 +1,0 @@
-"""`python -m tests.xnnpack [NAME ...]`: compare the samples with the results of the executorch wheel."""
-
-import sys
-
-from tests.xnnpack.running import main
-
-sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,0 @@
-"""Programs of every kind, through the real exporter, against eager PyTorch: `python -m tests.zoo`.
-
-`programs/` says what there is, a function each. The rest exports them, runs them and writes the table in
-docs/zoo.md. `python -m tests.zoo --networks` does the same with the networks of `networks/`, in every mode of
-`modes.py`, static and dynamic.
-"""

@@ -42,4 +42,4 @@ def test_configuration_page_lists_fields():
 def test_fields_that_the_pages_name_exist():
     text = "".join([PAGE, *PAGES.values()])
     named = set(re.findall(r"`([a-z]+_(?:timeout|bytes|tokens|origins|queue))`", text))
-    assert named - set(FIELDS) <= {"max_tokens", "budget_tokens", "input_tokens"} and named & set(FIELDS)
+    assert named - set(FIELDS) <= {"max_tokens", "budget_tokens", "input_tokens", "slot_bytes"} and named & set(FIELDS)

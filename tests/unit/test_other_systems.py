@@ -112,7 +112,7 @@ def test_end_now_without_sigkill_ends_the_workers(monkeypatch):
     monkeypatch.setattr(os, "kill", lambda pid, number: ended.append((pid, number)))
     monkeypatch.setattr(os, "_exit", lambda code: None)
     service: Any = SimpleNamespace(backend=SimpleNamespace(worker_pids=[5, 7]))
-    running.end_now(service)
+    running.end_now(service, signal.SIGTERM)
     assert ended == [(5, signal.SIGTERM), (7, signal.SIGTERM)]
 
 

@@ -243,7 +243,13 @@ def _smollm3(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
 
 def _olmo(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
     own = _rope(random, context) | _plain_heads(sizes)
-    return ("olmo2", own) if _flip(random) else ("olmo3", own | _windows(random, sizes, context))
+    if _flip(random):
+        return "olmo2", own
+    by_kind = {
+        "full_attention": own["rope_parameters"],
+        "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+    }
+    return "olmo3", own | _windows(random, sizes, context) | {"rope_parameters": by_kind}
 
 
 def _phi3(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:

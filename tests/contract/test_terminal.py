@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC
 from tests.support.models.tiny_llm import write_tokenizer
 from webpte.cli import generate, main
+from webpte.progress import Progress
 from webpte.text import sanitize
 
 
@@ -138,6 +140,15 @@ def test_generate_prints_text_and_rates(model, command):
     report = json.loads(again.stdout)
     assert sanitize(report["text"]).strip() == done.stdout.strip()  # control characters are for the JSON only
     assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
+
+
+def test_generate_command_draws_how_much_of_the_prompt_is_read(model, command, monkeypatch):
+    events: list[Progress] = []
+    monkeypatch.setattr(generate, "bars", lambda: contextlib.nullcontext(events.append))
+    done = command("generate", model, "--prompt", "hello " * 10, "--max-new-tokens", "2", "--raw")
+    assert done.returncode == 0, done.stderr
+    read = [(event.done, event.total) for event in events if event.stage == "prompt"]
+    assert read and read[-1][0] < read[-1][1] == 60
 
 
 def test_generate_command_stdin_prompt_and_system(model, command):

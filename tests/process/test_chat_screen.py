@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -397,6 +398,16 @@ def test_first_answer_shows_why_it_takes_longer(own_chat):
     assert own_chat.bytes.count(b"compiling kernels") == 1 and "compiling" not in own_chat.text
     own_chat.turn("bye", "turn 2.")
     assert own_chat.bytes.count(b"compiling kernels") == 1
+
+
+def test_chat_long_prompt_shows_how_much_of_it_is_read(chat):
+    chat.turn("short", "turn 1.")
+    assert b"reading the prompt" not in chat.bytes
+    chat.turn("/reset", "(started over)")
+    chat.turn(f"say {'x' * 1194}", "turn 1.")  # 1,200 tokens
+    shown = re.findall(rb"reading the prompt: ([\d,]+) of ([\d,]+) tokens", chat.bytes)
+    assert shown == [(computed, b"1,201") for computed in (b"256", b"512", b"768", b"1,024")]
+    assert "reading the prompt" not in chat.text  # the text replaced it
 
 
 def test_keys_typed_before_ctrl_c_wait_for_the_prompt(chat):

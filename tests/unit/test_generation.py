@@ -36,6 +36,15 @@ def test_looking_at_an_answer_never_computes():
     assert answer.result() == TEXT == answer.text and answer.usage.finish_reason == "length"
 
 
+def test_generation_reports_how_much_of_its_prompt_is_computed():
+    llm, events = FakeLLM(), []
+    prompt = list(range(1, 41))
+    answer = llm.generate(tokens=prompt, max_new_tokens=5)
+    answer.report_prompt(lambda event: events.append((event.stage, event.done, event.total, answer.ready)))
+    assert answer.result() and answer.tokens == alone(prompt, 5)
+    assert events == [("prompt", 16, 40, False), ("prompt", 32, 40, False)]  # the step that ends it has a token
+
+
 def test_generation_tool_calls_have_the_types_of_the_tools(monkeypatch):
     llm = FakeLLM()
     llm.text_model.special_tokens = SpecialTokens(tool_format=ToolFormat("parameters", "<call>", "</call>"))

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         pieces = []
         show = sys.stdout.isatty() and not arguments.json  # the thought, which a pipe does not get
         try:
-            for piece in answer:
+            for piece in _pieces(answer):
                 pieces.append(piece)
                 if show and piece.reasoning:
                     print(dim(piece.reasoning), end="", flush=True)
@@ -114,6 +114,16 @@ def run(arguments: argparse.Namespace) -> int:
         if interrupted:
             interrupts.leave()
     return 0
+
+
+def _pieces(answer: Generation) -> Iterator[Piece]:
+    """Yield the pieces of an answer. Until the first one, a bar shows how much of the prompt is computed."""
+    with bars() as progress:
+        answer.report_prompt(progress)
+        first = next(answer, None)
+    if first is not None:
+        yield first
+        yield from answer
 
 
 def check_options(arguments: argparse.Namespace) -> None:

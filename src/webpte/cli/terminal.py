@@ -230,7 +230,7 @@ class _SafeRenderable:
 
 
 MIN_REDRAW_SECONDS = 0.05  # between two drawings of the same stage
-SHORT_STAGES = ("read", "upload", "compile", "prepare", "run", "generate")  # that print no lines
+SHORT_STAGES = ("read", "upload", "compile", "prepare", "prompt", "run", "generate")  # that print no lines
 LINE_SECONDS = 30.0  # between two lines of the same stage
 MIN_ESTIMATE_SECONDS = 2.0  # of a stage before its end is estimated
 

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..errors import Error, InputError, StaleGenerationError
-from ..progress import CancelToken
+from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime.checks import check_bool, described
 from ..text import table
 from .engine.core import EngineCore
 from .engine.embeddings import Segment
-from .engine.output import Admitted, Finished, FinishReason, OutputQueue, OutputSink, Piece
+from .engine.output import Admitted, Finished, FinishReason, OutputQueue, OutputSink, Piece, Prefilled
 from .engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest, SequenceState
 from .prompts import Messages, Tools
 from .settings import SamplingParams
@@ -96,6 +96,7 @@ class Generation:
         self._request = request
         self._outputs = outputs
         self._parse_tool_calls = parse_tool_calls
+        self._progress = ignore
         self._submitted = False
         self._lock = threading.Lock()  # never held while waiting
         self._unseen: int | None = None  # the last token that was read; the sequence gets it with the next one
@@ -167,7 +168,7 @@ class Generation:
     def ready(self) -> bool:
         """Return whether the next piece, or the end, can be read without waiting."""
         with self._lock:
-            if isinstance(self._outputs.peek(), Admitted):
+            while isinstance(self._outputs.peek(), Admitted | Prefilled):
                 self._outputs.take()
             return self.finished or bool(self._outputs)
 
@@ -195,6 +196,15 @@ class Generation:
             if not self._submitted and self._request is not None:
                 self._engine.submit(self._request)
                 self._submitted = True
+
+    def report_prompt(self, progress: OnProgress) -> None:
+        """Report how many tokens of the prompt are computed, in stage "prompt". Call it before reading.
+
+        `progress` is called by the reader of the answer, while it waits for the first piece.
+        """
+        if self._request is not None:
+            self._request.reports_prefill = True
+        self._progress = cancellable(progress, None)
 
     def __iter__(self) -> Iterator[Piece]:
         return self
@@ -252,6 +262,7 @@ class Generation:
             return None
         self.start()
         self._check_sequence()
+        computed: int | None = None
         with self._lock:
             while (output := self._outputs.take()) is not None:
                 if len(self._outputs) == MAX_UNREAD_OUTPUTS - 1:
@@ -262,6 +273,10 @@ class Generation:
                 if isinstance(output, Finished):
                     self._finish(output)
                     return None
+                if isinstance(output, Prefilled):
+                    computed = output.num_tokens
+        if computed is not None:  # outside of the lock: the callback may look at the answer
+            self._progress(Progress("prompt", computed, self._usage.prompt_tokens, "tokens"))
         return None
 
     def _append(self, piece: Piece) -> None:

@@ -15,6 +15,7 @@ from webpte.cli import generate, interrupts
 from webpte.errors import InputError
 from webpte.llm import ContextFullError, Piece, Usage
 from webpte.llm.settings import sampling_params_from
+from webpte.progress import OnProgress, Progress, ignore
 
 MARKDOWN = """# A title
 
@@ -67,9 +68,15 @@ class Scripted:
         self._pieces, self._pause = pieces[:most], pause
         self.text, self.reasoning, self.tokens, self.error = "", "", list[int](), None
         self.usage = Usage(prompt_tokens=prompt)
+        self._report: OnProgress = ignore
+
+    def report_prompt(self, progress: OnProgress) -> None:
+        self._report = progress
 
     def __iter__(self) -> Iterator[Piece]:
         try:
+            for computed in range(0, self.usage.prompt_tokens, 256)[1:]:
+                self._report(Progress("prompt", computed, self.usage.prompt_tokens, "tokens"))
             for number, text in enumerate(self._pieces):
                 time.sleep(self._pause)
                 self.tokens.append(number)

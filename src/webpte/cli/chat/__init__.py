@@ -89,6 +89,7 @@ def _answer(talk: Conversation, question: Question, display: Display) -> None:
     answer = talk.ask(question)
     try:
         with display.answer() as view:
+            answer.report_prompt(view.read_prompt)
             for piece in answer:
                 if piece.reasoning:
                     view.think(piece.reasoning)

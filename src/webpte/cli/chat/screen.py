@@ -28,6 +28,7 @@ from rich.syntax import Syntax
 
 from ...environment import variable
 from ...errors import InputError, UnsupportedError
+from ...progress import Progress
 from ...text import plural, sanitize
 from .. import interrupts
 from ..output import dim, say
@@ -173,6 +174,8 @@ FRAME_SECONDS = 1 / 20  # between two drawings of a growing text
 class AnswerView(Protocol):
     """Displays one answer."""
 
+    def read_prompt(self, event: Progress) -> None: ...
+
     def think(self, text: str) -> None: ...
 
     def add(self, text: str) -> None: ...
@@ -198,6 +201,9 @@ class PlainDisplay:
             yield self
         finally:
             say()
+
+    def read_prompt(self, event: Progress) -> None:
+        pass
 
     def think(self, text: str) -> None:
         pass
@@ -244,6 +250,12 @@ class GrowingText:
         self._above = False  # whether blocks of this answer were printed
         self._next = 0.0
         self._thought = ""
+
+    def read_prompt(self, event: Progress) -> None:
+        """Show how much of the prompt is computed, until there is text."""
+        if event.done < event.total:  # otherwise the text is next
+            self._placeholder = f"reading the prompt: {event.done:,} of {event.total:,} {event.unit}"
+            self.draw()
 
     def think(self, text: str) -> None:
         """Add to the thought before the text."""

@@ -309,6 +309,7 @@ class EngineCore:
                 request.decode_seconds += seconds
             else:
                 request.prefill_seconds += seconds
+                request.note_prefilled(len(slot.tokens))
             if isinstance(request, SamplingRequest):
                 request.append_tokens(chosen)
             elif is_complete:

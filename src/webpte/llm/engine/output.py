@@ -41,6 +41,13 @@ class Admitted:
 
 
 @dataclass(frozen=True)
+class Prefilled:
+    """This many tokens of the prompt are computed or were cached. Only requests that ask for it report it."""
+
+    num_tokens: int
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last output of a request."""
 
@@ -49,7 +56,7 @@ class Finished:
     stop_string: str | None = None  # that ended the text
 
 
-Output = Admitted | Piece | Finished
+Output = Admitted | Prefilled | Piece | Finished
 
 
 class OutputSink(Protocol):

@@ -19,16 +19,7 @@ from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_
 from ..settings import SamplingParams
 from .embeddings import AxisOffsets, EncoderInputs, image_ends, is_token, whole_inputs
 from .kv_slots import Slot, common_prefix
-from .output import (
-    Admitted,
-    Finished,
-    FinishReason,
-    Output,
-    OutputProcessor,
-    OutputQueue,
-    OutputSink,
-    Piece,
-)
+from .output import Admitted, Finished, FinishReason, Output, OutputProcessor, OutputQueue, OutputSink, Piece, Prefilled
 from .reasoning import SplitText
 from .speculation import DecodeState
 
@@ -141,6 +132,7 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.error: BaseException | None = None
         self.num_cached_tokens: int | None = None  # of the prompt, in the prefix cache; None before it has a slot
+        self.reports_prefill = False  # after each step until the first token
         self.prefill_seconds = 0.0  # of the steps up to the first token
         self.decode_seconds = 0.0  # of the steps after it
         self._cancel = cancel or CancelToken()
@@ -197,6 +189,11 @@ class Request:
 
     def preempt(self) -> None:
         self.status = RequestStatus.PREEMPTED
+
+    def note_prefilled(self, count: int) -> None:
+        """Record that the first `count` tokens are computed, by a step before the first token."""
+        if self.reports_prefill:
+            self._outputs.append(Prefilled(min(count, self.num_prompt_tokens)))
 
     def prefilled(self) -> None:
         """Finish the request: all tokens are computed, and none is sampled."""

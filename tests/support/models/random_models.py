@@ -142,8 +142,7 @@ def _qwen3_moe(random: Random, sizes: Fields, context: int) -> tuple[str, Fields
 
 
 def _mixtral(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
-    window = random.choice([None, _window(random, context)])
-    return "mixtral", _rope(random, context) | _experts(random, "num_local_experts") | {"sliding_window": window}
+    return "mixtral", _rope(random, context) | _experts(random, "num_local_experts")
 
 
 def _olmoe(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
@@ -152,11 +151,11 @@ def _olmoe(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
 
 
 def _granite4(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
-    own = (
-        _rope(random, context) | _plain_heads(sizes) | MULTIPLIERS | {"num_local_experts": 0, "num_experts_per_tok": 0}
-    )
-    if _flip(random):
-        own |= _experts(random, "num_local_experts")
+    heads = sizes["num_attention_heads"]
+    width = {"head_dim": None, "hidden_size": heads * (64 if heads % 4 else 16)}  # divided by the heads of Mamba layers
+    none = {"num_local_experts": 0, "num_experts_per_tok": 0}
+    experts = _experts(random, "num_local_experts") if _flip(random) else none
+    own = _rope(random, context) | width | MULTIPLIERS | experts
     own |= {"shared_intermediate_size": random.choice([64, 100]), "attention_bias": _flip(random)}
     own |= {"layer_types": ["full_attention"] * sizes["num_hidden_layers"]}
     return "granitemoehybrid", own | {"position_embedding_type": random.choice(["rope", "nope"])}

@@ -1,8 +1,8 @@
 """Device memory: how much this process has allocated, and how much it may allocate.
 
 WebGPU does not report the size of a device's memory. A software device uses the free memory of the machine. An
-integrated GPU, or a device of unknown kind, shares the machine's memory. The memory of a discrete GPU is unknown; the
-`memory` argument of `load` sets a limit there.
+integrated GPU, or a device of unknown kind, shares the machine's memory, or what a control group may have of it. The
+memory of a discrete GPU is unknown; the `memory` argument of `load` sets a limit there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def memory_limit(adapter_type: str, allocated: int) -> MemoryLimit:
             return MemoryLimit(max(0, free[0] - RESERVED_BYTES), free[1])
     if adapter_type == "DiscreteGPU":
         return MemoryLimit(None, "the memory of a discrete GPU, which WebGPU does not report")
-    return MemoryLimit(physical_memory(), "the memory of this machine")
+    return MemoryLimit(*(physical_memory() or (None, "the memory of this machine")))
 
 
 _sizes: dict[weakref.ref[Any], int] = {}

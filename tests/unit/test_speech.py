@@ -12,8 +12,8 @@ import pytest
 from tests.studies.fuzz.media import wav_bytes
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
-from webpte.speech.audio import FLOAT, PCM, load_samples, piece_length, read_audio, resample
-from webpte.speech.compressed import UNKNOWN_FRAMES
+from webpte.speech.audio import FLOAT, MAX_WAV_CHUNKS, PCM, load_samples, piece_length, read_audio, resample
+from webpte.speech.compressed import MAX_CHANNELS, UNKNOWN_FRAMES
 from webpte.speech.decoding import TokenRules, TokenSpan, log_probability, split_spans
 
 AUDIO = Path(__file__).parents[1] / "support" / "audio"
@@ -67,8 +67,20 @@ def test_read_wav_invalid_file_is_refused(tmp_path):
         read_audio(wav(path, b"\0\0", kind=2, bits=4))
     with raises(FormatError, " 1 channels", "16 bits", " 7 bytes", code="contradiction"):
         read_audio(wav(path, b"\0\0", block=7))
-    with raises(FormatError, " 0 channels", code="contradiction"):
-        read_audio(wav(path, b"\0\0", channels=0))
+    for channels in (0, MAX_CHANNELS + 1, 65_535):
+        with raises(FormatError, f"1 to {MAX_CHANNELS} channels, got {channels}", code="out_of_range"):
+            read_audio(wav(path, b"\x80" * channels, bits=8, channels=channels, block=channels))
+
+
+def test_read_wav_of_many_chunks_is_refused_early(tmp_path):
+    """An empty chunk has 8 bytes: 24 MB of them took two seconds."""
+    path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
+    data, empty = path.read_bytes(), b"junk\0\0\0\0"
+    path.write_bytes(data[:12] + empty * (MAX_WAV_CHUNKS - 3) + data[12:])
+    assert len(read_audio(path)[0]) == len(VALUES)
+    path.write_bytes(data[:12] + empty * MAX_WAV_CHUNKS + data[12:])
+    with raises(FormatError, path, "'data'", code="missing_data"):
+        read_audio(path)
 
 
 @pytest.mark.parametrize(("name", "close"), [("tone.flac", 1e-4), ("tone.ogg", 0.01), ("tone.mp3", 0.01)])

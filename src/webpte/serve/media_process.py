@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 from ..errors import Error, InputError, error_of
 from ..llm.image_prompts import ImageEncoder
 from .errors import ApiError, unavailable
-from .processes import end_after, ignore_stop_signals, leave_network, limit_memory, spawn
+from .processes import end_after, ignore_stop_signals, leave_network, limit_memory, mute_libraries, spawn
 
 COMMAND = (sys.executable, "-m", "webpte.serve.media_process")
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a process with several cannot leave the network
@@ -190,6 +190,7 @@ _DECODERS: Mapping[str, Callable[..., Any]] = {"audio": write_samples, "download
 def main() -> int:
     """Run a job. Write its result, and the error's class, text and reason if there is one."""
     ignore_stop_signals()
+    mute_libraries()
     job = _Job(*json.loads(sys.stdin.buffer.read()))
     if job.kind != "download":
         leave_network()

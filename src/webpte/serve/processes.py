@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -59,6 +60,15 @@ def leave_network() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError, OSError):  # other C libraries lack the function
             ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)
+
+
+def mute_libraries() -> None:
+    """Discard what libraries in C write to standard error: for a damaged file, a decoder writes lines of several times
+    its bytes. Python's own errors are still written."""
+    sys.stderr = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
 
 
 def limit_memory(extra_bytes: int) -> None:

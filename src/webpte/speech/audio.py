@@ -26,6 +26,7 @@ _SAMPLE_TYPES = {
     (FLOAT, 32): "<f4",
     (FLOAT, 64): "<f8",
 }
+MAX_WAV_CHUNKS = 1000  # before the samples: an empty one has 8 bytes, and takes as long as any other
 
 # Resampling.
 ZERO_CROSSINGS = 32  # of the sinc on either side: aliases are at -80 dB
@@ -162,7 +163,9 @@ def _read_wav(path: Path, data: memoryview) -> tuple[Array, int]:
     """Return samples (N, channels). The standard library reads neither floats nor truncated files."""
     header: memoryview | None = None
     at = 12
-    while at + 8 <= len(data):
+    for _ in range(MAX_WAV_CHUNKS):
+        if at + 8 > len(data):
+            break
         name, (size,) = bytes(data[at : at + 4]), struct.unpack_from("<I", data, at + 4)
         # A recorder that was stopped, or that writes to a pipe, leaves a size that is too large.
         body = data[at + 8 : at + 8 + size]
@@ -172,7 +175,9 @@ def _read_wav(path: Path, data: memoryview) -> tuple[Array, int]:
             return _wav_samples(path, header, body)
         at += 8 + size + size % 2
     raise FormatError(
-        f"WAV file without samples: no 'data' chunk in {len(data)} bytes", argument=str(path), code="missing_data"
+        f"WAV file without samples: no 'data' chunk among the first {MAX_WAV_CHUNKS} in {len(data)} bytes",
+        argument=str(path),
+        code="missing_data",
     )
 
 
@@ -193,7 +198,11 @@ def _wav_samples(path: Path, header: memoryview | None, body: memoryview) -> tup
             got=f"format {kind} with {bits} bits",
             code="sample_format",
         )
-    if not channels or not rate or block != channels * bits // 8:
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise FormatError(
+            argument=str(path), expected=f"1 to {MAX_CHANNELS} channels", got=channels, code="out_of_range"
+        )
+    if not rate or block != channels * bits // 8:
         raise FormatError(
             f"inconsistent header: {channels} channels of {bits} bits, {block} bytes per frame, {rate} frames per "
             "second",

@@ -92,7 +92,8 @@ def wav_bytes(
 ) -> bytes:
     """Return a WAV file with a chunk of odd length before its samples; `block` is a wrong number of bytes per frame."""
     block = channels * bits // 8 if block is None else block
-    header = struct.pack("<HHIIHH", EXTENSIBLE if extensible else kind, channels, rate, rate * block, block, bits)
+    speed = rate * block & 0xFFFFFFFF
+    header = struct.pack("<HHIIHH", EXTENSIBLE if extensible else kind, channels, rate, speed, block, bits)
     if extensible:
         header += struct.pack("<HHI", 22, bits, 0) + struct.pack("<H", kind) + bytes(14)
     chunks = [(b"LIST", b"odd"), (b"fmt ", header), (b"data", body)]

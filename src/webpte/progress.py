@@ -19,6 +19,7 @@ class Progress:
     unit: str  # "kernels", "bytes", "steps"
     note: str = ""  # additional text, such as a rate
     seconds_left: float | None = None  # where the sender knows better than the time so far: not all steps cost the same
+    subject: str = ""  # the name of the file or model, where the stage has one
 
 
 OnProgress = Callable[[Progress], None]

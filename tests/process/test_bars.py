@@ -57,7 +57,7 @@ def test_progress_bar_unfinished_stage_is_detected():
     assert not seen_bars(output, 80)["compile"].full
 
 
-LINES = ["read", "build", "tune: 0 jobs"]  # not of stages that load a program
+LINES = ["reading the model", "building the program", "tuning kernels: 0 jobs"]  # not of stages that load a program
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"TERM": "unknown"}])
@@ -79,9 +79,9 @@ def test_lines_of_a_stage_come_every_half_minute(capsys):
         now = float(seconds)
         lines(Progress("calibrate", done, 1000, "tokens"))
     assert capsys.readouterr().err.splitlines() == [
-        "calibrate: 1,000 tokens",
-        "calibrate: 1,000 tokens, 25% done, about 90 s left",
-        "calibrate: 1,000 tokens, 50% done, about 60 s left",
+        "calibrating layer by layer: 1,000 tokens",
+        "calibrating layer by layer: 1,000 tokens, 25% done, about 90 s left",
+        "calibrating layer by layer: 1,000 tokens, 50% done, about 60 s left",
     ]
 
 
@@ -102,14 +102,33 @@ def test_time_left_is_estimated_after_one_percent(capsys):
     for done in (0, 9, 10):
         lines(Progress("calibrate", done, 1000, "tokens"))
     shown = capsys.readouterr().err.splitlines()
-    assert shown[1:] == ["calibrate: 1,000 tokens, 1% done", "calibrate: 1,000 tokens, 1% done, about 6 h left"]
+    assert shown[1:] == [
+        "calibrating layer by layer: 1,000 tokens, 1% done",
+        "calibrating layer by layer: 1,000 tokens, 1% done, about 6 h left",
+    ]
 
 
 def test_lines_name_the_steps_of_a_stage(capsys):
     lines = terminal.StageLines()
     for number, note in enumerate(("op checks", "op checks", "probes")):
         lines(Progress("report", number, 3, "steps", note))
-    assert capsys.readouterr().err.splitlines() == ["report: op checks", "report: probes"]
+    assert capsys.readouterr().err.splitlines() == ["measuring the device: op checks", "measuring the device: probes"]
+
+
+def test_lines_say_what_is_done_to_what(capsys):
+    lines = terminal.StageLines()
+    lines(Progress("hash", 0, 98_400_000, "bytes", subject="smollm2.gguf"))
+    lines(Progress("read", 0, 1, "steps", subject="SmolLM2-135M"))
+    lines(Progress("fetch weights", 0, 2_000_000, "bytes"))
+    lines(Progress("plan", 1, 8, "plans"))
+    lines(Progress("own stage", 0, 3, "parts"))  # of a caller: as it is
+    assert capsys.readouterr().err.splitlines() == [
+        "hashing smollm2.gguf: 98.4 MB",
+        "reading SmolLM2-135M",
+        "downloading weights: 2 MB",
+        "planning kernels: 8 plans",
+        "own stage: 3 parts",
+    ]
 
 
 STUCK = """

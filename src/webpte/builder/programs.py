@@ -213,7 +213,7 @@ def _digest(path: Path, progress: OnProgress) -> str:
             digest.update(chunk)
             done += len(chunk)
             if status.st_size > _CHUNK:
-                progress(Progress("hash", done, status.st_size, "bytes"))
+                progress(Progress("hash", done, status.st_size, "bytes", subject=path.name))
     _write_json(index, known | {str(path.resolve()): [*stamp, digest.hexdigest()]})
     return digest.hexdigest()
 

@@ -51,9 +51,9 @@ def export_speech(
     check_target(target)
     check_source(folder)
     report = cancellable(progress, cancel)
-    report(Progress("read", 0, 1, "steps"))
+    report(Progress("read", 0, 1, "steps", subject=folder.name))
     source = read_speech(folder if folder.is_dir() else folder.parent)
-    report(Progress("read", 1, 1, "steps"))
+    report(Progress("read", 1, 1, "steps", subject=folder.name))
     recipe = Recipe({})
     if quantize is not None:
         source = source.with_padded_head()

@@ -231,6 +231,33 @@ class _SafeRenderable:
 
 MIN_REDRAW_SECONDS = 0.05  # between two drawings of the same stage
 SHORT_STAGES = ("read", "upload", "compile", "prepare", "prompt", "run", "generate")  # that print no lines
+# By the first word of a stage, what its line says: a verb, and what it is done to if the event names no subject.
+STAGE_WORDS = {
+    "build": ("building", "the program"),
+    "calibrate": ("calibrating", "layer by layer"),
+    "choose": ("choosing", "formats"),
+    "compare": ("comparing", "results"),
+    "decode": ("measuring", "decoding"),
+    "delegate": ("partitioning", "the graph"),
+    "edge": ("converting", "the graph"),
+    "evaluate": ("evaluating", "the model"),
+    "fetch": ("downloading", "the file"),
+    "hash": ("hashing", "the file"),
+    "measure": ("measuring", "the program"),
+    "plan": ("planning", "kernels"),
+    "prefill": ("measuring", "prefill"),
+    "prepare": ("preparing", "the model"),
+    "profile": ("profiling", "the method"),
+    "quality": ("measuring", "the quality"),
+    "quantize": ("quantizing", "layers"),
+    "read": ("reading", "the model"),
+    "report": ("measuring", "the device"),
+    "rows": ("computing", "the table"),
+    "trace": ("tracing", "the model"),
+    "transcribe": ("transcribing", "the recording"),
+    "tune": ("tuning", "kernels"),
+    "write": ("writing", "the program"),
+}
 LINE_SECONDS = 30.0  # between two lines of the same stage
 MIN_ESTIMATE_SECONDS = 2.0  # of a stage before its end is estimated
 
@@ -285,14 +312,17 @@ class StageLines:
 
 
 def _stage_name(event: Progress) -> str:
-    """Return the name of a stage. The steps of a stage may have names of their own, in the note."""
-    return f"{event.stage}: {event.note}" if event.unit == "steps" and event.note else event.stage
+    """Return what a stage does, to what. The steps of a stage may have names of their own, in the note."""
+    first, _, rest = event.stage.partition(" ")
+    words = STAGE_WORDS.get(first)
+    name = f"{words[0]} {event.subject or rest or words[1]}" if words is not None else event.stage
+    return f"{name}: {event.note}" if event.unit == "steps" and event.note else name
 
 
 def _stage_line(event: Progress, left: float | None = None) -> str:
     """Return the name of a stage and its amount; later lines also say how much is done, and the time left."""
     total = size(event.total) if event.unit == "bytes" else f"{event.total:,} {event.unit}"
-    line = _stage_name(event) if event.unit == "steps" else f"{event.stage}: {total}"
+    line = _stage_name(event) if event.unit == "steps" else f"{_stage_name(event)}: {total}"
     if left is None:
         return line
     # Of the first percent the start of the stage is most, which says little about the rest.

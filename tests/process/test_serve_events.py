@@ -18,6 +18,7 @@ from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.protocol import PARSED_BYTES, TURN_EVENTS, BoundedProtocol, bounded_protocol
 from webpte.serve.running import Server, _run, bind
+from webpte.serve.service import Service
 
 SENT_BYTES = 1 << 20  # by each hostile connection, unless it is closed before
 CONNECTIONS = 4
@@ -222,21 +223,34 @@ def test_client_that_leaves_during_a_pipelined_request_ends_all_of_them(tmp_path
     assert [stream.cancelled for stream in backends[0].streams] == [True]
 
 
-def test_upload_that_is_refused_early_gets_its_response(tmp_path, monkeypatch):
-    """A client that is reset while it sends would not read it."""
+async def upload(address: str, size: int, path: str = "/v1/chat/completions", announced: bool = True) -> bytes:
+    """Send a whole body, and then read the response, as simple clients do. A reset would lose the response."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    framing = f"Content-Length: {size}" if announced else "Transfer-Encoding: chunked"
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{framing}\r\n\r\n".encode())
+    for _ in range(size >> 16):
+        writer.write(bytes(1 << 16) if announced else b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+        await writer.drain()
+    if not announced:
+        writer.write(b"0\r\n\r\n")
+    response = await reader.read()
+    writer.close()
+    return response
+
+
+EARLY_REFUSALS = {401: {"api_keys": ("k",)}, 413: {}, 503: {}}
+
+
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("status", EARLY_REFUSALS)
+def test_upload_that_is_refused_early_gets_its_response(tmp_path, monkeypatch, status, announced):
+    """Without a key; of more than 8 times the maximum; while the models load."""
     counted = Counted(monkeypatch)
-    size = 20 << 20
+    if status == 503:
+        monkeypatch.setattr(Service, "loading", property(lambda self: True, lambda self, value: None), raising=False)
 
     async def test(address: str) -> bytes:
-        host, _, port = address.removeprefix("http://").partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        writer.write(head + b"Content-Length: %d\r\n\r\n" % size)
-        for _ in range(size >> 16):
-            writer.write(bytes(1 << 16))
-            await writer.drain()
-        response = await reader.read()
-        writer.close()
-        return response
+        return await upload(address, 20 << 20, announced=announced)
 
-    assert counted.serve(tmp_path, test, api_keys=("k",)).startswith(b"HTTP/1.1 401")
+    assert counted.serve(tmp_path, test, **EARLY_REFUSALS[status]).startswith(b"HTTP/1.1 %d" % status)

@@ -277,7 +277,7 @@ def test_fetch_offline_uses_cache(hub, monkeypatch):
     get()
     point_at("http://127.0.0.1:9", monkeypatch)  # no one listens there
     assert get().commit == get(f"hf:{NAME}@{commit}").commit == commit
-    with raises(webpte.HubError, "http://127.0.0.1:9 ", "org/other@main", code="unreachable"):
+    with raises(webpte.HubError, "http://127.0.0.1:9 ", "org/other@main", "HTTPS_PROXY", code="unreachable"):
         get("hf:org/other")
 
 

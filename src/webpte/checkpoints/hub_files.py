@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import Error, HubError
 from ..progress import OnProgress, Progress
 from ..text import size
-from .transfers import MAX_BYTES, Report, network_errors, resume_download
+from .transfers import MAX_BYTES, UNREACHABLE_HINT, Report, network_errors, resume_download
 
 METADATA_FOLDER = ".webpte"  # in the folder of a repository
 _CHUNK = 1 << 22
@@ -227,7 +227,7 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
         raise HubError(
             f"{host} cannot be reached for {where} ({type(error).__name__}: {error})",
             "unreachable",
-            hint="Try again when the network is available. Partial downloads are resumed.",
+            hint=UNREACHABLE_HINT,
         ) from error
     except OSError as error:
         if error.errno == errno.ENOSPC:

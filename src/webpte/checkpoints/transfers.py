@@ -14,6 +14,9 @@ from ..errors import HubError
 T = TypeVar("T")
 Report = Callable[[int], None]
 MAX_BYTES = 1 << 50  # of a file
+UNREACHABLE_HINT = (
+    "Check the network, and HTTPS_PROXY if it needs a proxy. The next attempt resumes a partial download."
+)
 ATTEMPTS = 5  # one after another that bring no byte
 MAX_ATTEMPTS = 1000  # of one file: a server may close every connection after a few bytes
 _TIMEOUT = 30  # seconds without a byte

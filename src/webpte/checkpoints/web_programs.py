@@ -19,7 +19,7 @@ from ..partial_files import atomic_file
 from ..progress import OnProgress, Progress
 from ..sources import RemoteProgram
 from .ranged import RangedFile
-from .transfers import MAX_BYTES, network_errors, open_response, resume_download
+from .transfers import MAX_BYTES, UNREACHABLE_HINT, network_errors, open_response, resume_download
 
 RECORD = "source.json"  # beside a download: its address, size and hash
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -148,7 +148,7 @@ class WebProgram:
             raise HubError(
                 f"{self.address} cannot be reached ({type(error).__name__}: {error})",
                 "unreachable",
-                hint="Try again when the network is available. Partial downloads are resumed.",
+                hint=UNREACHABLE_HINT,
             ) from error
         except OSError as error:
             raise HubError(f"{self.address} cannot be written to {self.folder}: {error}", "disk") from error

@@ -71,10 +71,10 @@ def _turn(talk: Conversation, text: str, lines: Lines, display: Display) -> bool
         if question is not None:
             _answer(talk, question, display)
     except ContextFullError as error:
-        say(f"{type(error).__name__}: {error} /undo removes the last turn, /reset starts over", error=True)
+        say(f"{error} /undo removes the last turn, /reset starts over", error=True)
         return False
     except Error as error:
-        say(f"{type(error).__name__}: {error}", error=True)
+        say(str(error), error=True)
         return False
     except KeyboardInterrupt:
         if not lines.interactive:

@@ -352,8 +352,12 @@ def _set(talk: Conversation, rest: str) -> None:
     elif text:
         talk.set(name, _value(name, text.strip()))
     current = talk.current_settings
-    for each in [name] if name else NAMES:
-        say(f"({each} = {json.dumps(talk.settings.get(each, getattr(current, each, None)))})")
+    values = {each: talk.settings.get(each, getattr(current, each, None)) for each in ([name] if name else NAMES)}
+    shown = {each: value for each, value in values.items() if name or value is not None}
+    for each, value in shown.items():
+        say(f"({each} = {json.dumps(value)})")
+    if unset := [each for each in values if each not in shown]:
+        say(f"(not set: {', '.join(unset)})")
 
 
 def _value(name: str, text: str) -> Any:

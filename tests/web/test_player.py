@@ -47,9 +47,29 @@ def _loaded(files: dict[str, bytes], kind: str) -> set[str]:
     return {f"player/src/{name}" for name in result}
 
 
-@pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check", "bench"])
-def test_player_and_pages_are_small(kind):
+def _sizes(kind: str) -> dict[str, int]:
+    """Return the gzipped bytes of each file of a page and of what it may load of the player."""
     player, page = dict(player_files()), dict(page_files(kind))
     files = page | {name: player[name] for name in _loaded(player, kind)}
-    sizes = {name: len(gzip.compress(data, 9, mtime=0)) for name, data in files.items()}
+    return {name: len(gzip.compress(data, 9, mtime=0)) for name, data in files.items()}
+
+
+@pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check", "bench"])
+def test_player_and_pages_are_small(kind):
+    sizes = _sizes(kind)
     assert sum(sizes.values()) <= MAX_PLAYER_BYTES, sizes
+
+
+@pytest.mark.parametrize(
+    ("document", "words", "part"),
+    [
+        ("README.md", r"([\d.]+) kB of page and player", ""),
+        ("docs/how-it-works.md", r"([\d.]+) kB of page and player", ""),
+        ("docs/player.md", r"([\d.]+) kB of plain JavaScript", "player/"),
+    ],
+)
+def test_documents_name_the_size_of_player_and_page(document, words, part):
+    stated = re.search(words, (WEB.parent / document).read_text(encoding="utf-8"))
+    size = sum(size for name, size in _sizes("language").items() if name.startswith(part))
+    assert stated is not None
+    assert float(stated[1]) == pytest.approx(size / 1000, rel=0.05)

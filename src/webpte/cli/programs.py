@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,12 +38,12 @@ def open_source(name: str, progress: OnProgress, max_context: int | None = None)
         refuse_unknown_name(name)
         check_fixed_context(name, max_context)
         return name
-    from ..builder.programs import cached_program, read_program  # imports the families of models
+    from ..builder.programs import cached_program, list_programs, read_program  # imports the families of models
 
-    started = time.time()
+    before = list_programs()
     path = cached_program(name, progress, max_context)
     program = read_program(path)
-    if program is not None and program.built >= started:
+    if program is not None and program not in before:
         say(
             f"built {path.name} in {duration(program.seconds)}, {size(program.bytes)}; the next start needs no build. "
             f"Next: webpte serve {shell_word(name)}, or webpte bundle {shell_word(name)} -o page",

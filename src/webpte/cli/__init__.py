@@ -29,7 +29,7 @@ COMMANDS = {
     "batch": "run a model over every row of a table (resumable)",
     "generate": "continue or answer a prompt",
     "chat": "chat with a language model",
-    "serve": "serve models over HTTP with OpenAI's API",
+    "serve": "serve models over HTTP, with a chat page",
     "eval": "measure how well a language model predicts a text",
     "models": "list or remove the models on this machine",
     "files": "list or remove everything that webpte keeps on this disk",

@@ -1,4 +1,4 @@
-"""Serve models over HTTP with OpenAI's API: chat, completions, responses, embeddings.
+"""Serve models over HTTP with the APIs of OpenAI, Anthropic and Ollama, and a chat page.
 
 SIGTERM or Ctrl-C shuts the server down gracefully; a second signal ends it at once.
 """

@@ -50,9 +50,8 @@ class Comparison:
     """A built program beside the model of transformers that it was built from."""
 
     def __init__(self, model: RandomModel, random: Random, folder: Path) -> None:
-        group = model.options.get("group_size", 32)
-        self.random, self.context, self.group = random, model.context, group
-        self.reference = make_exact(Tiny("random", "random", model.model_type, model.fields).make(), group)
+        self.random, self.context = random, model.context
+        self.reference = make_exact(Tiny("random", "random", model.model_type, model.fields).make())
         self.reference.save_pretrained(folder)
         write_tokenizer(folder / "tokenizer.json", model.fields["vocab_size"])
         sizes: dict[str, Any] = {"max_context": model.context, "max_tokens": model.max_tokens}

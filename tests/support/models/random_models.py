@@ -166,17 +166,23 @@ def _gpt_oss(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
     return "gpt_oss", own | {"intermediate_size": random.choice([32, 64, 36]), "attention_bias": _flip(random)}
 
 
+def _gemma_sizes(random: Random) -> Fields:
+    """Return a width whose root, the factor of embeddings, is a power of two."""
+    return {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": random.choice([1, 2, 4])}
+
+
 def _gemma4(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
     own, shared = random.choice([1, 2]), random.choice([0, 1, 2])
     kinds = [*_kinds(random, {"num_hidden_layers": own - 1}), "full_attention"]
     kinds += [random.choice(kinds) for _ in range(max(shared - 1, 0))] + ["full_attention"] * (shared > 0)
     return "gemma4_text", {
+        **_gemma_sizes(random),
         "num_hidden_layers": own + shared,
         "layer_types": kinds,
         "num_kv_shared_layers": shared,
         "global_head_dim": random.choice([sizes["head_dim"], 32]),
         "sliding_window": _window(random, context),
-        "hidden_size_per_layer_input": random.choice([0, 32, 64]),
+        "hidden_size_per_layer_input": random.choice([0, 32]),  # half of it has such a root, too
         "vocab_size_per_layer_input": VOCABULARY,
         "use_double_wide_mlp": _flip(random),
         "final_logit_softcapping": random.choice([None, 30.0]),
@@ -185,12 +191,13 @@ def _gemma4(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
 
 def _gemma3(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
     own = _windows(random, sizes, context) | {"query_pre_attn_scalar": random.choice([11, 256])}
-    return "gemma3_text", own | {"attention_bias": _flip(random)}
+    return "gemma3_text", own | _gemma_sizes(random) | {"attention_bias": _flip(random)}
 
 
 def _gemma2(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:
     own = _windows(random, sizes, context) | {"query_pre_attn_scalar": sizes["head_dim"] * random.choice([1, 4])}
-    return "gemma2", own | {"attn_logit_softcapping": random.choice([None, 5.0])}
+    own |= _gemma_sizes(random) | {"attn_logit_softcapping": random.choice([None, 5.0])}
+    return "gemma2", own
 
 
 def _lfm2(random: Random, sizes: Fields, context: int) -> tuple[str, Fields]:

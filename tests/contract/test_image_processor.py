@@ -78,7 +78,7 @@ def test_image_processor_is_read_from_its_file(tmp_path):
     steps: dict[str, Any] = {"resample": "lanczos", "scale": 1 / 255, "mean": (0.5, 0.25, 0.5), "std": (0.5, 0.5, 0.75)}
     assert read_image_processor(path) == TileProcessor(**steps, side=32, longest_side=96, split=True)
     path.write_text("[1")
-    with raises(FormatError, path, code="unreadable"):
+    with raises(FormatError, path, code="invalid_json"):
         read_image_processor(path)
 
 

@@ -20,7 +20,7 @@ from webpte.llm import LLM
 from .conftest import run_command
 from .test_model import one_shape
 
-DOCS = Path(__file__).parents[2] / "docs" / "web.md"
+DOCS = Path(__file__).parents[2] / "docs" / "player.md"
 RUN = """
 import { load } from "webpte";
 const [folder, worker, inputs] = process.argv.slice(2);

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..architecture import Architecture
-from ..config import Fields, decoder_config, decoder_gguf
+from ..architecture import Architecture, LayerSpec
+from ..config import Fields, attention_windows, decoder_config, decoder_gguf
 from ..family import Family
 from ..mixtures import GGUF_EXPERT_NAMES, expert_names, read_experts, read_gguf_experts, with_experts
 from ..weights import GGUF, HUGGING_FACE, TensorNames
 from . import qwen3
-from .qwen2 import window_layers
 
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, kv_heads=4)
     biases = fields.boolean("attention_bias")
-    model = replace(model, layers=window_layers(fields, model.n_layers), qk_norm=True, qkv_bias=biases, out_bias=biases)
+    fields.get("max_window_layers")  # of Qwen2 and Qwen3; here transformers lets all layers have the window
+    windows = attention_windows(fields, model.n_layers, [True] * model.n_layers, default=4096)
+    layers = tuple(LayerSpec(window=window) for window in windows)
+    model = replace(model, layers=layers, qk_norm=True, qkv_bias=biases, out_bias=biases)
     experts = read_experts(fields, "moe_intermediate_size", normalized=fields.boolean("norm_topk_prob"))
     every, dense = fields.integer("decoder_sparse_step", 1), fields.list_of("mlp_only_layers", int)
     mixed = {number for number in range(model.n_layers) if (number + 1) % every == 0} - {*dense}

@@ -7,4 +7,5 @@ VARIANTS = {
     "experts in all layers": _SIZES | {"norm_topk_prob": True, "tie_word_embeddings": True},
     "every second layer, sums as they are": _SIZES | {"decoder_sparse_step": 2},
     "biases, a layer without experts": _SIZES | {"attention_bias": True, "mlp_only_layers": [1]},
+    "a window in all layers": _SIZES | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
 }

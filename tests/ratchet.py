@@ -5,7 +5,8 @@ python -m tests.ratchet NAME...    # all places of these counts
 python -m tests.ratchet --lower    # write the counts of today as limits, where they are lower
 python -m tests.ratchet --features # files of src and web for each feature, from the trailers `Feature: NAME` of commits
 
-`tests/ratchet.toml` has the limits. A commit that raises one says in `why` what the count bought.
+`tests/ratchet.toml` has the limits, and `tests/page_lengths.py` those of words. A commit that raises one says in `why`
+what the count bought.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ LISTS = frozenset({"min", "max", "print", "join", "pack", "pack_into", "set", "c
 
 # Public in spite of their underscore: methods of named tuples, and functions of the standard library.
 PUBLIC = frozenset({"_replace", "_asdict", "_fields", "_make", "_exit", "_getframe"})
-
-# Pages that a script or the documentation's build writes; the words of all others are handwritten.
-GENERATED = ("docs/operators.md", "docs/models.md", "docs/zoo.md", "docs/devices.md", "docs/results.md")
 
 # Errors of one cause: their class is the reason.
 ONE_CAUSE = frozenset({
@@ -135,13 +133,6 @@ def long_modules() -> Places:
             yield f"{name}: {lines}"
 
 
-def handwritten_words() -> Places:
-    """Words of the documentation that people write."""
-    for path in sorted((ROOT / "docs").glob("*.md")):
-        if path.relative_to(ROOT).as_posix() not in GENERATED:
-            yield from (f"{path.name}: {word}" for word in path.read_text(encoding="utf-8").split())
-
-
 COUNTS: dict[str, Callable[[], Places]] = {
     count.__name__: count
     for count in (
@@ -152,7 +143,6 @@ COUNTS: dict[str, Callable[[], Places]] = {
         typed_expectations,
         core_lines,
         long_modules,
-        handwritten_words,
     )
 }
 
